@@ -1,0 +1,372 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sort"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+func topicCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "topic", Short: "Create, list, describe, alter and delete topics"}
+	cmd.AddCommand(topicCreate(), topicList(), topicDescribe(), topicAlter(), topicDelete())
+	return cmd
+}
+
+// topicError adds to a broker's error what the caller can do about it.
+func topicError(topic string, err error, message string) error {
+	if err == nil {
+		return nil
+	}
+	if message != "" {
+		err = fmt.Errorf("%w: %s", err, message)
+	}
+	hint := ""
+	switch {
+	case errors.Is(err, kerr.TopicAlreadyExists):
+		hint = "; see it with `varve topic describe " + topic + "`"
+	case errors.Is(err, kerr.UnknownTopicOrPartition):
+		hint = "; `varve topic list` shows what there is"
+	}
+	return fmt.Errorf("topic %s: %w%s", topic, err, hint)
+}
+
+func topicCreate() *cobra.Command {
+	var (
+		c           client
+		partitions  int32
+		replication int16
+		configs     []string
+		tiered      bool
+		ifNotExists bool
+	)
+	cmd := &cobra.Command{
+		Use:     "create TOPIC…",
+		Short:   "Create topics",
+		Example: "  varve topic create events --partitions 6 --tiered --config retention.ms=-1 --config local.retention.ms=86400000",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, topics []string) error {
+			settings, err := settingsArg(configs)
+			if err != nil {
+				return err
+			}
+			if tiered {
+				on := "true"
+				settings["remote.storage.enable"] = &on
+			}
+			adm, done, err := c.admin(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer done()
+			resps, err := adm.CreateTopics(cmd.Context(), partitions, replication, settings, topics...)
+			if err != nil {
+				return c.explain(err)
+			}
+			var errs []error
+			for _, r := range resps.Sorted() {
+				if ifNotExists && errors.Is(r.Err, kerr.TopicAlreadyExists) {
+					continue
+				}
+				if r.Err != nil {
+					errs = append(errs, topicError(r.Topic, r.Err, r.ErrMessage))
+					continue
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "created %s: %d partitions, replication factor %d\n", r.Topic, r.NumPartitions, r.ReplicationFactor)
+			}
+			return errors.Join(errs...)
+		},
+	}
+	c.flags(cmd)
+	cmd.Flags().Int32VarP(&partitions, "partitions", "p", -1, "partitions (-1: the broker's num.partitions)")
+	cmd.Flags().Int16VarP(&replication, "replication-factor", "r", -1, "replicas (-1: the broker's default.replication.factor)")
+	cmd.Flags().StringArrayVarP(&configs, "config", "c", nil, "topic setting NAME=VALUE, repeatable")
+	cmd.Flags().BoolVar(&tiered, "tiered", false, "keep sealed segments in the bucket (remote.storage.enable=true)")
+	cmd.Flags().BoolVar(&ifNotExists, "if-not-exists", false, "an existing topic is no error")
+	return cmd
+}
+
+func settingsArg(args []string) (map[string]*string, error) {
+	settings := make(map[string]*string, len(args))
+	for _, arg := range args {
+		name, value, ok := strings.Cut(arg, "=")
+		if !ok || name == "" {
+			return nil, fmt.Errorf("setting %q: write NAME=VALUE, such as retention.ms=-1", arg)
+		}
+		settings[name] = &value
+	}
+	return settings, nil
+}
+
+func topicList() *cobra.Command {
+	var (
+		c        client
+		out      output
+		internal bool
+	)
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List topics",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			adm, done, err := c.admin(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer done()
+			list := adm.ListTopics
+			if internal {
+				list = adm.ListTopicsWithInternal
+			}
+			topics, err := list(cmd.Context())
+			if err != nil {
+				return c.explain(err)
+			}
+			type row struct {
+				Topic       string `json:"topic"`
+				ID          string `json:"id"`
+				Partitions  int    `json:"partitions"`
+				Replication int    `json:"replicationFactor"`
+			}
+			rows := []row{}
+			for _, t := range topics.Sorted() {
+				rows = append(rows, row{t.Topic, t.ID.String(), len(t.Partitions), t.Partitions.NumReplicas()})
+			}
+			if out.json {
+				return out.object(cmd.OutOrStdout(), rows)
+			}
+			cells := make([][]string, 0, len(rows))
+			for _, r := range rows {
+				cells = append(cells, []string{r.Topic, strconv.Itoa(r.Partitions), strconv.Itoa(r.Replication), r.ID})
+			}
+			return out.table(cmd.OutOrStdout(), []string{"TOPIC", "PARTITIONS", "REPLICAS", "ID"}, cells)
+		},
+	}
+	c.flags(cmd)
+	out.flags(cmd)
+	cmd.Flags().BoolVar(&internal, "internal", false, "list internal topics too")
+	return cmd
+}
+
+// described is what `topic describe` prints.
+type described struct {
+	Topic      string               `json:"topic"`
+	ID         string               `json:"id"`
+	Configs    map[string]string    `json:"configs"`
+	Partitions []describedPartition `json:"partitions"`
+}
+
+type describedPartition struct {
+	Partition int32   `json:"partition"`
+	Leader    int32   `json:"leader"`
+	Epoch     int32   `json:"leaderEpoch"`
+	Replicas  []int32 `json:"replicas"`
+	ISR       []int32 `json:"isr"`
+}
+
+func topicDescribe() *cobra.Command {
+	var (
+		c   client
+		out output
+		all bool
+	)
+	cmd := &cobra.Command{
+		Use:   "describe TOPIC…",
+		Short: "Show a topic's partitions and the settings that differ from the default",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, topics []string) error {
+			adm, done, err := c.admin(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer done()
+			list, err := describeTopics(cmd.Context(), adm, topics, all)
+			if err != nil {
+				return c.explain(err)
+			}
+			if out.json {
+				return out.object(cmd.OutOrStdout(), list)
+			}
+			for _, d := range list {
+				names := make([]string, 0, len(d.Configs))
+				for name := range d.Configs {
+					names = append(names, name)
+				}
+				sort.Strings(names)
+				fmt.Fprintf(cmd.OutOrStdout(), "%s  id %s\n", d.Topic, d.ID)
+				for _, name := range names {
+					fmt.Fprintf(cmd.OutOrStdout(), "  %s=%s\n", name, d.Configs[name])
+				}
+				cells := make([][]string, 0, len(d.Partitions))
+				for _, p := range d.Partitions {
+					cells = append(cells, []string{fmt.Sprint(p.Partition), fmt.Sprint(p.Leader), fmt.Sprint(p.Epoch), fmt.Sprint(p.Replicas), fmt.Sprint(p.ISR)})
+				}
+				if err := out.table(cmd.OutOrStdout(), []string{"  PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR"}, indent(cells)); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	c.flags(cmd)
+	out.flags(cmd)
+	cmd.Flags().BoolVar(&all, "all", false, "show every setting, defaults too")
+	return cmd
+}
+
+func indent(rows [][]string) [][]string {
+	for _, row := range rows {
+		row[0] = "  " + row[0]
+	}
+	return rows
+}
+
+func describeTopics(ctx context.Context, adm *admin, topics []string, all bool) ([]described, error) {
+	details, err := adm.ListTopicsWithInternal(ctx, topics...)
+	if err != nil {
+		return nil, err
+	}
+	configs, err := adm.DescribeTopicConfigs(ctx, topics...)
+	if err != nil {
+		return nil, err
+	}
+	var list []described
+	for _, t := range details.Sorted() {
+		if t.Err != nil {
+			return nil, topicError(t.Topic, t.Err, "")
+		}
+		d := described{Topic: t.Topic, ID: t.ID.String(), Configs: map[string]string{}}
+		for _, p := range t.Partitions.Sorted() {
+			d.Partitions = append(d.Partitions, describedPartition{p.Partition, p.Leader, p.LeaderEpoch, p.Replicas, p.ISR})
+		}
+		rc, err := configs.On(t.Topic, nil)
+		if err != nil {
+			return nil, topicError(t.Topic, err, "")
+		}
+		if rc.Err != nil {
+			return nil, topicError(t.Topic, rc.Err, rc.ErrMessage)
+		}
+		for _, cfg := range rc.Configs {
+			if all || cfg.Source.String() == "DYNAMIC_TOPIC_CONFIG" {
+				d.Configs[cfg.Key] = cfg.MaybeValue()
+			}
+		}
+		list = append(list, d)
+	}
+	return list, nil
+}
+
+func topicAlter() *cobra.Command {
+	var (
+		c          client
+		set        []string
+		unset      []string
+		partitions int
+	)
+	cmd := &cobra.Command{
+		Use:     "alter TOPIC",
+		Short:   "Change a topic's settings or add partitions",
+		Example: "  varve topic alter events --config retention.ms=-1 --delete-config segment.ms --partitions 12",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			settings, err := settingsArg(set)
+			if err != nil {
+				return err
+			}
+			if len(settings) == 0 && len(unset) == 0 && partitions == 0 {
+				return errors.New("nothing to change: give --config, --delete-config or --partitions")
+			}
+			adm, done, err := c.admin(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer done()
+			if err := alterSettings(cmd.Context(), adm, args[0], settings, unset); err != nil {
+				return err
+			}
+			if partitions == 0 {
+				return nil
+			}
+			resps, err := adm.UpdatePartitions(cmd.Context(), partitions, args[0])
+			if err != nil {
+				return c.explain(err)
+			}
+			r, err := resps.On(args[0], nil)
+			if err != nil {
+				return err
+			}
+			return topicError(args[0], r.Err, r.ErrMessage)
+		},
+	}
+	c.flags(cmd)
+	cmd.Flags().StringArrayVarP(&set, "config", "c", nil, "set NAME=VALUE, repeatable")
+	cmd.Flags().StringArrayVar(&unset, "delete-config", nil, "give NAME its default again, repeatable")
+	cmd.Flags().IntVarP(&partitions, "partitions", "p", 0, "raise the number of partitions to this")
+	return cmd
+}
+
+func alterSettings(ctx context.Context, adm *admin, topic string, set map[string]*string, unset []string) error {
+	var changes []kadm.AlterConfig
+	for name, value := range set {
+		changes = append(changes, kadm.AlterConfig{Op: kadm.SetConfig, Name: name, Value: value})
+	}
+	for _, name := range unset {
+		changes = append(changes, kadm.AlterConfig{Op: kadm.DeleteConfig, Name: name})
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	resps, err := adm.AlterTopicConfigs(ctx, changes, topic)
+	if err != nil {
+		return err
+	}
+	r, err := resps.On(topic, nil)
+	if err != nil {
+		return err
+	}
+	return topicError(topic, r.Err, r.ErrMessage)
+}
+
+func topicDelete() *cobra.Command {
+	var (
+		c        client
+		ifExists bool
+	)
+	cmd := &cobra.Command{
+		Use:   "delete TOPIC…",
+		Short: "Delete topics and all their data, in the bucket too",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, topics []string) error {
+			adm, done, err := c.admin(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer done()
+			resps, err := adm.DeleteTopics(cmd.Context(), topics...)
+			if err != nil {
+				return c.explain(err)
+			}
+			var errs []error
+			for _, r := range resps.Sorted() {
+				if ifExists && errors.Is(r.Err, kerr.UnknownTopicOrPartition) {
+					continue
+				}
+				if r.Err != nil {
+					errs = append(errs, topicError(r.Topic, r.Err, r.ErrMessage))
+					continue
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "deleted %s\n", r.Topic)
+			}
+			return errors.Join(errs...)
+		},
+	}
+	c.flags(cmd)
+	cmd.Flags().BoolVar(&ifExists, "if-exists", false, "an absent topic is no error")
+	return cmd
+}
