@@ -1,0 +1,221 @@
+package vfs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// OS is the machine's own file system.
+func OS() FS { return osFS{} }
+
+type osFS struct{}
+
+// OSFile is implemented by the files of OS. Serving code uses it to hand a
+// file to sendfile(2) with an explicit offset.
+type OSFile interface {
+	File
+	syscall.Conn
+	// Fd is the descriptor, valid until Close.
+	Fd() uintptr
+	// OS is the underlying file. Its kernel file position is not used by this
+	// package and is shared by all users of the handle.
+	OS() *os.File
+}
+
+var _ OSFile = (*osFile)(nil)
+
+type osFile struct {
+	*os.File
+	end int64 // owned by the caller of Write and Truncate
+}
+
+func (osFS) Open(name string) (File, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	return &osFile{File: f}, nil
+}
+
+func (osFS) Create(name string) (File, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	return &osFile{File: f}, nil
+}
+
+func (osFS) OpenAppend(name string) (File, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return &osFile{File: f, end: info.Size()}, nil
+}
+
+func (osFS) Rename(oldName, newName string) error      { return os.Rename(oldName, newName) }
+func (osFS) Remove(name string) error                  { return os.Remove(name) }
+func (osFS) RemoveAll(name string) error               { return os.RemoveAll(name) }
+func (osFS) MkdirAll(dir string) error                 { return os.MkdirAll(dir, 0o755) }
+func (osFS) ReadDir(dir string) ([]fs.DirEntry, error) { return os.ReadDir(dir) }
+func (osFS) Stat(name string) (fs.FileInfo, error)     { return os.Stat(name) }
+
+func (osFS) SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+func (osFS) SyncFS(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if err := unix.Syncfs(int(d.Fd())); err != nil {
+		return &fs.PathError{Op: "syncfs", Path: dir, Err: err}
+	}
+	return nil
+}
+
+func (osFS) Usage(dir string) (total, free uint64, err error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, 0, &fs.PathError{Op: "statfs", Path: dir, Err: err}
+	}
+	block := uint64(st.Bsize)
+	return st.Blocks * block, st.Bavail * block, nil
+}
+
+func (osFS) Lock(name string) (io.Closer, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		return f, nil
+	}
+	f.Close()
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, fmt.Errorf("lock %s: %w", name, ErrLocked)
+	}
+	return nil, &fs.PathError{Op: "flock", Path: name, Err: err}
+}
+
+func (f *osFile) OS() *os.File { return f.File }
+
+func (f *osFile) Write(p []byte) (int, error) {
+	n, err := f.WriteAt(p, f.end)
+	f.end += int64(n)
+	return n, err
+}
+
+// ReadFrom keeps io.Copy away from os.File's own, which would write at the
+// kernel's file position.
+func (f *osFile) ReadFrom(r io.Reader) (int64, error) {
+	return io.Copy(writerOnly{f}, r)
+}
+
+type writerOnly struct{ io.Writer }
+
+// vecMax is the kernel's IOV_MAX.
+const vecMax = 1024
+
+func (f *osFile) WritevAt(bufs [][]byte, off int64) (int, error) {
+	total := 0
+	for len(bufs) > 0 {
+		part := bufs[:min(len(bufs), vecMax)]
+		want := 0
+		for _, b := range part {
+			want += len(b)
+		}
+		n, err := unix.Pwritev(int(f.Fd()), part, off+int64(total))
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return total, &fs.PathError{Op: "pwritev", Path: f.Name(), Err: err}
+		}
+		total += n
+		if n < want {
+			// A short count says nothing of its cause; writing on says it.
+			m, err := f.writeRest(part, n, off+int64(total))
+			total += m
+			if err != nil {
+				return total, err
+			}
+		}
+		bufs = bufs[len(part):]
+	}
+	return total, nil
+}
+
+// writeRest writes what follows the first done bytes of bufs.
+func (f *osFile) writeRest(bufs [][]byte, done int, off int64) (int, error) {
+	total := 0
+	for _, b := range bufs {
+		if done >= len(b) {
+			done -= len(b)
+			continue
+		}
+		n, err := f.WriteAt(b[done:], off+int64(total))
+		total += n
+		done = 0
+		if err != nil {
+			return total, err
+		}
+	}
+	return total, nil
+}
+
+func (f *osFile) Sync() error {
+	for {
+		err := unix.Fdatasync(int(f.Fd()))
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return &fs.PathError{Op: "fdatasync", Path: f.Name(), Err: err}
+		}
+		return nil
+	}
+}
+
+func (f *osFile) Truncate(size int64) error {
+	if err := f.File.Truncate(size); err != nil {
+		return err
+	}
+	f.end = size
+	return nil
+}
+
+func (f *osFile) Size() (int64, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
+func (f *osFile) Preallocate(size int64) error {
+	err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, size)
+	if err == nil || err == unix.EOPNOTSUPP || err == unix.ENOSYS {
+		return nil
+	}
+	return &fs.PathError{Op: "fallocate", Path: f.Name(), Err: err}
+}
