@@ -43,7 +43,9 @@ func produceCommand() *cobra.Command {
 				kgo.DefaultProduceTopic(args[0]),
 				kgo.ProducerBatchCompression(compression),
 				kgo.AllowAutoTopicCreation(),
-				kgo.RecordDeliveryTimeout(c.timeout),
+				// No RecordDeliveryTimeout: the client counts it from the record's
+				// own timestamp, which in a back-fill is years ago.
+				kgo.RecordRetries(10),
 			}
 			if partition >= 0 {
 				opts = append(opts, kgo.RecordPartitioner(kgo.ManualPartitioner()))

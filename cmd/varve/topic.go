@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"sort"
@@ -136,7 +137,7 @@ func topicList() *cobra.Command {
 			}
 			rows := []row{}
 			for _, t := range topics.Sorted() {
-				rows = append(rows, row{t.Topic, t.ID.String(), len(t.Partitions), t.Partitions.NumReplicas()})
+				rows = append(rows, row{t.Topic, topicID(t.ID), len(t.Partitions), t.Partitions.NumReplicas()})
 			}
 			if out.json {
 				return out.object(cmd.OutOrStdout(), rows)
@@ -153,6 +154,9 @@ func topicList() *cobra.Command {
 	cmd.Flags().BoolVar(&internal, "internal", false, "list internal topics too")
 	return cmd
 }
+
+// topicID prints an id as Kafka's own tools do.
+func topicID(id kadm.TopicID) string { return base64.RawURLEncoding.EncodeToString(id[:]) }
 
 // described is what `topic describe` prints.
 type described struct {
@@ -241,7 +245,7 @@ func describeTopics(ctx context.Context, adm *admin, topics []string, all bool) 
 		if t.Err != nil {
 			return nil, topicError(t.Topic, t.Err, "")
 		}
-		d := described{Topic: t.Topic, ID: t.ID.String(), Configs: map[string]string{}}
+		d := described{Topic: t.Topic, ID: topicID(t.ID), Configs: map[string]string{}}
 		for _, p := range t.Partitions.Sorted() {
 			d.Partitions = append(d.Partitions, describedPartition{p.Partition, p.Leader, p.LeaderEpoch, p.Replicas, p.ISR})
 		}
