@@ -1,0 +1,2 @@
+// Package replica is a partition as this broker holds it.
+package replica

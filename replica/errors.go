@@ -1,0 +1,51 @@
+package replica
+
+import "errors"
+
+var (
+	// ErrUnknownPartition is returned when the metadata image holds no such topic or partition.
+	ErrUnknownPartition = errors.New("replica: unknown topic or partition")
+	// ErrUnknownTopicID is returned when the metadata image holds no topic of that id.
+	ErrUnknownTopicID = errors.New("replica: unknown topic id")
+	// ErrNotLeader is returned when this broker does not lead the partition, or does not serve it yet: the caller should
+	// refresh its metadata and try again. Nothing was appended.
+	ErrNotLeader = errors.New("replica: not the leader of the partition")
+	// ErrOffline is returned when the partition's log has met a disk error and serves no more until the broker is
+	// restarted.
+	ErrOffline = errors.New("replica: partition is offline after a disk error")
+	// ErrClosed is returned when the broker is shutting down.
+	ErrClosed = errors.New("replica: closed")
+
+	// ErrFencedLeaderEpoch is returned when the caller's leader epoch is older than the partition's (KIP-320).
+	ErrFencedLeaderEpoch = errors.New("replica: the caller's leader epoch is behind the partition's")
+	// ErrUnknownLeaderEpoch is returned when the caller's leader epoch is newer than what this broker has heard of (KIP-320).
+	ErrUnknownLeaderEpoch = errors.New("replica: the caller's leader epoch is ahead of this broker's")
+
+	// ErrISRTooSmall is returned when an acks=all append finds fewer in-sync replicas than min.insync.replicas; nothing was
+	// appended.
+	ErrISRTooSmall = errors.New("replica: fewer in-sync replicas than min.insync.replicas")
+	// ErrISRTooSmallAfterAppend is returned when the in-sync set fell below min.insync.replicas after the append: the records
+	// may or may not survive.
+	ErrISRTooSmallAfterAppend = errors.New("replica: in-sync replicas fell below min.insync.replicas after the append")
+	// ErrInvalidAcks is returned when acks is none of -1, 0 and 1.
+	ErrInvalidAcks = errors.New("replica: acks must be -1, 0 or 1")
+
+	// ErrOffsetOutOfRange is returned when an offset lies below the log start or above the log end, or, for DeleteRecords,
+	// above the high watermark.
+	ErrOffsetOutOfRange = errors.New("replica: offset out of range")
+	// ErrMovedToTiered is returned to a replica whose fetch offset is below the local log start and only in the bucket.
+	ErrMovedToTiered = errors.New("replica: offset moved to tiered storage")
+	// ErrOffsetNotAvailable is returned when a new leader's high watermark has not yet reached the start of its epoch, so that
+	// the latest offset is not known (KIP-207).
+	ErrOffsetNotAvailable = errors.New("replica: the high watermark has not reached the start of the leader epoch")
+	// ErrUnsupportedTimestamp is returned when ListOffsets asks for a negative timestamp that has no meaning.
+	ErrUnsupportedTimestamp = errors.New("replica: no such special timestamp")
+	// ErrRemoteUnavailable is returned when the bucket could not answer for offsets that the partition does hold; trying again
+	// is right.
+	ErrRemoteUnavailable = errors.New("replica: the remote part of the log is not available")
+
+	// ErrPolicyViolation is returned when DeleteRecords names a topic whose cleanup.policy does not include delete.
+	ErrPolicyViolation = errors.New("replica: records of a topic without cleanup.policy=delete cannot be deleted")
+	// ErrTieredDisabled is returned when a topic asks for remote storage on a broker without a store.
+	ErrTieredDisabled = errors.New("replica: Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage")
+)

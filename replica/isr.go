@@ -1,0 +1,142 @@
+package replica
+
+import "slices"
+
+// isr is the pure state that decides a led partition's high watermark and who may be in its in-sync set. It takes events
+// (own progress, a follower's fetch, the controller's answers) and holds no lock, clock or file. Offsets are exclusive ends.
+//
+// What it keeps, by the numbers of the replication invariants:
+//
+//   - Counted progress is durable progress: the shell reports its own durable end, and a follower's fetch offset is what
+//     that follower has made durable (29).
+//   - A proposed change of the in-sync set counts at once as well as the committed one, until the controller answers: the
+//     maximal set (9, 10). A growing set must hold the watermark back before the controller could elect the new member.
+//   - The watermark moves only when every member of the maximal set has fetched past it in this leader epoch, and the
+//     committed set is not below the minimum (11).
+//   - Progress of replicas outside the maximal set neither moves nor holds the watermark (13).
+//   - Progress of anyone outside the in-sync set is forgotten when the leadership or the set changes (17).
+type isr struct {
+	self       int32
+	epoch      int32 // leader epoch
+	epochStart int64 // log end when the epoch was assigned
+	minISR     int   // min.insync.replicas as configured
+
+	replicas       []int32
+	committed      []int32 // as the controller has it
+	proposed       []int32 // the change on its way to the controller; nil when there is none
+	partitionEpoch int32
+
+	own       int64              // this replica's counted end
+	followers map[int32]follower // nil without followers
+	hw        int64
+}
+
+// follower is what the leader knows of another replica, in this leader epoch only.
+type follower struct {
+	brokerEpoch int64
+	end         int64
+}
+
+// noProgress is the end of a replica that has not fetched in this epoch.
+const noProgress = int64(-1)
+
+// leadership is what the controller's image says about a partition this broker leads.
+type leadership struct {
+	Epoch          int32
+	PartitionEpoch int32
+	Replicas       []int32
+	ISR            []int32
+	MinISR         int
+}
+
+// newISR starts a leader epoch: start is the log's end when the epoch was assigned, hw the high watermark carried over.
+func newISR(self int32, l leadership, start, hw int64) isr {
+	return isr{
+		self: self, epoch: l.Epoch, epochStart: start, minISR: l.MinISR,
+		replicas: slices.Clone(l.Replicas), committed: slices.Clone(l.ISR), partitionEpoch: l.PartitionEpoch,
+		own: noProgress, hw: hw,
+	}
+}
+
+// update takes a newer image of the same leader epoch: the replicas, the committed in-sync set, the configured minimum.
+// It reports whether the watermark moved (a shrunk set may let it).
+func (s *isr) update(l leadership) bool {
+	s.minISR = l.MinISR
+	if l.PartitionEpoch > s.partitionEpoch {
+		s.partitionEpoch = l.PartitionEpoch
+		s.replicas = slices.Clone(l.Replicas)
+		s.committed = slices.Clone(l.ISR)
+		s.proposed = nil // the controller has moved on: whatever was on its way is decided or stale
+		s.forgetOutsiders()
+	}
+	return s.advance()
+}
+
+// propose notes a change of the in-sync set that is being sent to the controller. From here until the answer both sets
+// count. It reports false when another change is still on its way.
+func (s *isr) propose(set []int32) bool {
+	if s.proposed != nil {
+		return false
+	}
+	s.proposed = slices.Clone(set)
+	return true
+}
+
+// accepted takes the controller's yes: the set and the partition epoch it committed. An answer older than what the image
+// already told is ignored. It reports whether the watermark moved.
+func (s *isr) accepted(set []int32, partitionEpoch int32) bool {
+	if partitionEpoch <= s.partitionEpoch {
+		return false
+	}
+	s.partitionEpoch = partitionEpoch
+	s.committed = slices.Clone(set)
+	s.proposed = nil
+	s.forgetOutsiders()
+	return s.advance()
+}
+
+// rejected takes the controller's no: the proposed change is rolled back. A change without an answer stays proposed: only a
+// known outcome narrows the maximal set.
+func (s *isr) rejected() bool {
+	s.proposed = nil
+	return s.advance()
+}
+
+// fetched notes that a follower of this leader epoch has everything below end. A fetch of another leader epoch, of an
+// unknown replica or of an older incarnation of the broker counts for nothing.
+func (s *isr) fetched(id int32, brokerEpoch int64, epoch int32, end int64) bool {
+	if epoch != s.epoch || id == s.self || !slices.Contains(s.replicas, id) {
+		return false
+	}
+	f, ok := s.followers[id]
+	if ok && brokerEpoch < f.brokerEpoch {
+		return false
+	}
+	if s.followers == nil {
+		s.followers = make(map[int32]follower)
+	}
+	s.followers[id] = follower{brokerEpoch: brokerEpoch, end: end}
+	return s.advance()
+}
+
+// mayJoin reports whether a follower may be proposed for the in-sync set: it has fetched in this epoch under the broker
+// epoch given, up to the watermark and to the start of the epoch (16).
+func (s *isr) mayJoin(id int32, brokerEpoch int64) bool {
+	f, ok := s.followers[id]
+	return ok && f.brokerEpoch == brokerEpoch && f.end >= s.hw && f.end >= s.epochStart && !slices.Contains(s.committed, id)
+}
+
+// effectiveMin is min.insync.replicas, but never more than there are replicas, as Kafka has it.
+func (s *isr) effectiveMin() int { return min(s.minISR, len(s.replicas)) }
+
+// enough reports whether the committed in-sync set satisfies min.insync.replicas: asked before an acks=all append and again
+// before its answer.
+func (s *isr) enough() bool { return len(s.committed) >= s.effectiveMin() }
+
+func (s *isr) forgetOutsiders() {
+	for id := range s.followers {
+		if !slices.Contains(s.committed, id) {
+			delete(s.followers, id)
+		}
+	}
+}
