@@ -1,0 +1,94 @@
+package replica
+
+import (
+	"io"
+
+	"github.com/varvelog/varve/hot/batch"
+)
+
+// Special timestamps of ListOffset.
+const (
+	TimeLatest                int64 = -1 // high watermark, last stable offset or log end, by reader
+	TimeEarliest              int64 = -2 // log start, wherever it lies
+	TimeMax                   int64 = -3 // the record with the largest timestamp, in both tiers
+	TimeEarliestLocal         int64 = -4 // first offset on local disk
+	TimeLatestTiered          int64 = -5 // last offset in the bucket, inclusive
+	TimeEarliestPendingUpload int64 = -6 // first offset not in the bucket yet (KIP-1023)
+)
+
+// NoEpoch is a leader epoch not given, or not known; NoTimestamp and NoOffset likewise.
+const (
+	NoEpoch     int32 = -1
+	NoOffset    int64 = -1
+	NoTimestamp int64 = -1
+)
+
+// NoReplica is the replica id of a client.
+const NoReplica int32 = -1
+
+// Origin says who appends.
+type Origin int8
+
+// Origins.
+const (
+	FromClient      Origin = iota // a producer: every rule for clients applies
+	FromCoordinator               // a coordinator of this broker: control batches are allowed
+)
+
+// AppendRequest says how an append is to be judged.
+type AppendRequest struct {
+	Acks    int16 // -1, 0 or 1
+	Version int16 // of the produce request
+	Origin  Origin
+	Now     int64 // wall clock, milliseconds
+}
+
+// Appended is what an append did.
+type Appended struct {
+	BaseOffset, LastOffset int64
+	LogAppendTime          int64 // NoTimestamp unless the topic stamps its own
+	LogStart               int64
+	LeaderEpoch            int32 // the epoch appended in: give it to OnCommitted
+	Duplicate              bool  // the batch was there already; the offsets are those it got then
+}
+
+// ReadRequest asks for records of one partition.
+type ReadRequest struct {
+	Offset           int64
+	MaxBytes         int
+	MinOne           bool // return the first batch even when it is larger than MaxBytes
+	Isolation        int8
+	CurrentEpoch     int32 // the leader epoch the reader knows; NoEpoch: not given
+	LastFetchedEpoch int32 // epoch of the last record the reader has; NoEpoch: not given
+	ReplicaID        int32 // NoReplica for clients
+}
+
+// ReadResult is what a read found. When Records is not nil, the caller must release it.
+type ReadResult struct {
+	Records                   Records // nil: none
+	HighWatermark, LastStable int64
+	LogStart                  int64
+	Aborted                   []batch.AbortedTxn // read_committed: those that touch the records; may be empty, nil otherwise
+	Diverging                 *Diverging         // the reader's log has left this one's lineage: it must truncate
+	Cold                      bool               // the offset is in the bucket only: ask again with ReadCold
+}
+
+// Diverging names the largest epoch not above the reader's, and where it ended here.
+type Diverging struct {
+	Epoch     int32
+	EndOffset int64
+}
+
+// Records is a run of whole batches, ready to be sent. It pins files or memory until it is released.
+type Records interface {
+	Len() int
+	WriteTo(w io.Writer) (int64, error)
+	Release()
+}
+
+// TimeOffset answers ListOffset.
+type TimeOffset struct {
+	Offset      int64
+	Timestamp   int64
+	LeaderEpoch int32
+}
