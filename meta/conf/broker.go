@@ -1,0 +1,396 @@
+package conf
+
+import (
+	"maps"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Broker holds the broker settings the product uses, typed, and every setting
+// that was given, as text. Times are in milliseconds and sizes in bytes unless
+// a name says otherwise. A Broker is immutable: derive another with With.
+type Broker struct {
+	// Identity and addresses.
+	NodeID                      int32
+	Rack                        string // "" when there is none
+	LogDirs                     []string
+	ProcessRoles                []string
+	Listeners                   string
+	AdvertisedListeners         string // Listeners when it is not set
+	ListenerSecurityProtocolMap string
+	InterBrokerListenerName     string
+	ControllerQuorumVoters      []string
+	MetadataLogDir              string // "" means beside the data
+	MetadataSnapshotBytes       int64
+
+	// Connections and requests.
+	SocketRequestMaxBytes           int32
+	SocketSendBufferBytes           int32
+	SocketReceiveBufferBytes        int32
+	SocketListenBacklogSize         int32
+	ConnectionsMaxIdleMillis        int64
+	MaxConnections                  int32
+	MaxConnectionsPerIP             int32
+	MaxConnectionsPerIPByHost       map[string]int32
+	MaxConnectionCreationRate       int32
+	QueuedMaxRequests               int32
+	QueuedMaxRequestBytes           int64
+	FetchMaxBytes                   int32
+	FetchSessionCacheSlots          int32
+	MaxRequestPartitionSize         int32
+	FailedAuthenticationDelayMillis int32
+
+	// Topics.
+	AutoCreateTopicsEnable   bool
+	DeleteTopicEnable        bool
+	NumPartitions            int32
+	DefaultReplicationFactor int16
+	MinInsyncReplicas        int32
+
+	// Logs.
+	LogRetentionCheckIntervalMillis              int64
+	LogInitialTaskDelayMillis                    int64
+	LogFlushOffsetCheckpointIntervalMillis       int32
+	LogFlushStartCheckpointIntervalMillis        int32
+	LogFlushSchedulerIntervalMillis              int64
+	LogCleanerEnable                             bool
+	LogCleanerThreads                            int32
+	LogCleanerBackoffMillis                      int64
+	LogCleanerDedupeBufferBytes                  int64
+	LogCleanerIOBufferBytes                      int32
+	LogCleanerDedupeBufferLoadFactor             float64
+	LogCleanerIOMaxBytesPerSecond                float64
+	NumRecoveryThreadsPerDataDir                 int32
+	ReplicaHighWatermarkCheckpointIntervalMillis int64
+	ReplicaLagTimeMaxMillis                      int64
+	ReplicaFetchMaxBytes                         int32
+	ReplicaFetchMinBytes                         int32
+	ReplicaFetchWaitMaxMillis                    int32
+	ReplicaFetchResponseMaxBytes                 int32
+	ReplicaFetchBackoffMillis                    int32
+	BrokerHeartbeatIntervalMillis                int32
+	BrokerSessionTimeoutMillis                   int32
+
+	// Groups and offsets.
+	GroupMinSessionTimeoutMillis         int32
+	GroupMaxSessionTimeoutMillis         int32
+	GroupInitialRebalanceDelayMillis     int32
+	GroupMaxSize                         int32
+	OffsetMetadataMaxBytes               int32
+	OffsetsTopicNumPartitions            int32
+	OffsetsTopicReplicationFactor        int16
+	OffsetsTopicSegmentBytes             int32
+	OffsetsTopicCompressionCodec         int8
+	OffsetsRetentionMinutes              int32
+	OffsetsRetentionCheckIntervalMillis  int64
+	OffsetsCommitTimeoutMillis           int32
+	OffsetsLoadBufferBytes               int32
+	ProducerIDExpirationMillis           int32
+	TransactionMaxTimeoutMillis          int32
+	TransactionStateLogNumPartitions     int32
+	TransactionStateLogReplicationFactor int16
+	TransactionStateLogMinISR            int32
+	TransactionStateLogSegmentBytes      int32
+	TransactionalIDExpirationMillis      int32
+
+	// Tiered storage.
+	RemoteFetchMaxWaitMillis            int32
+	RemoteListOffsetsTimeoutMillis      int64
+	RemoteManagerTaskIntervalMillis     int64
+	RemoteManagerCopierThreads          int32
+	RemoteManagerExpirationThreads      int32
+	RemoteManagerCopyMaxBytesPerSecond  int64 // math.MaxInt64 means no limit
+	RemoteManagerFetchMaxBytesPerSecond int64 // math.MaxInt64 means no limit
+	RemoteReaderThreads                 int32
+	RemoteReaderMaxPendingTasks         int32
+	VarveTierStore                      string // "" means no tiering
+	VarveTierPrefix                     string
+	VarveTierFencing                    string // "cas" or "lease"
+	VarveTierUploadMaxBytesPerSecond    int64  // RemoteManagerCopyMaxBytesPerSecond when not set
+	VarveTierCacheBytes                 int64
+	VarveTierReadParallelism            int32
+	VarveTierDeleteGraceMillis          int64
+	VarveDurability                     string // "fsync" or "replicated"
+	VarveRequestMemoryBytes             int64
+	VarveDiskReserveBytes               int64 // -1 means 1 GiB or 5 % of the disk, whichever is smaller
+	VarveHTTPListen                     string
+	remoteStorageSystemEnable           bool
+	given                               map[string]string
+	topicDefaults                       map[string]any
+}
+
+// ParseBroker reads broker settings. It is strict: a name that is no broker
+// setting is an error that wraps ErrUnknown and names the nearest known one; a
+// value that breaks a rule is one that wraps ErrInvalid.
+func ParseBroker(given map[string]string) (Broker, error) {
+	if err := CheckNames(KindBroker, given); err != nil {
+		return Broker{}, err
+	}
+	v, err := parseAll(brokerTable, given, nil)
+	if err != nil {
+		return Broker{}, err
+	}
+	b := Broker{given: maps.Clone(given)}
+	b.fillServer(v)
+	b.fillLog(v)
+	b.fillGroup(v)
+	b.fillTier(v)
+	if err := b.checkBroker(v); err != nil {
+		return Broker{}, err
+	}
+	b.topicDefaults = topicDefaults(v)
+	if _, err := parseTopic(nil, nil, &b); err != nil {
+		return Broker{}, err
+	}
+	return b, nil
+}
+
+// With returns the broker settings with these put over the given ones, as the
+// dynamic broker settings are.
+func (b *Broker) With(overrides map[string]string) (Broker, error) {
+	all := make(map[string]string, len(b.given)+len(overrides))
+	maps.Copy(all, b.given)
+	maps.Copy(all, overrides)
+	return ParseBroker(all)
+}
+
+// Given returns the settings that were given, as a copy.
+func (b *Broker) Given() map[string]string { return maps.Clone(b.given) }
+
+// Value returns the text of a broker setting as DescribeConfigs shows it: the
+// given one, else the default. null is true when there is none; ok is false
+// when there is no such setting.
+func (b *Broker) Value(name string) (text string, null, given, ok bool) {
+	d, ok := Lookup(KindBroker, name)
+	if !ok {
+		return "", false, false, false
+	}
+	if v, found := b.given[name]; found {
+		return d.Canonical(v), false, true, true
+	}
+	return d.Default, d.Null, false, true
+}
+
+// TieringEnabled reports whether topics may be tiered: there is a bucket.
+func (b *Broker) TieringEnabled() bool { return b.VarveTierStore != "" }
+
+func (b *Broker) fillServer(v parsed) {
+	b.NodeID = v.i32("node.id")
+	if _, ok := b.given["node.id"]; !ok {
+		b.NodeID = v.i32("broker.id")
+	}
+	b.Rack = v.str("broker.rack")
+	b.LogDirs = v.list("log.dirs")
+	if len(b.LogDirs) == 0 {
+		b.LogDirs = v.list("log.dir")
+	}
+	b.ProcessRoles = v.list("process.roles")
+	b.Listeners = v.str("listeners")
+	b.AdvertisedListeners = v.str("advertised.listeners")
+	if b.AdvertisedListeners == "" {
+		b.AdvertisedListeners = b.Listeners
+	}
+	b.ListenerSecurityProtocolMap = v.str("listener.security.protocol.map")
+	b.InterBrokerListenerName = v.str("inter.broker.listener.name")
+	b.ControllerQuorumVoters = v.list("controller.quorum.voters")
+	b.MetadataLogDir = v.str("metadata.log.dir")
+	b.MetadataSnapshotBytes = v.i64("metadata.log.max.record.bytes.between.snapshots")
+	b.SocketRequestMaxBytes = v.i32("socket.request.max.bytes")
+	b.SocketSendBufferBytes = v.i32("socket.send.buffer.bytes")
+	b.SocketReceiveBufferBytes = v.i32("socket.receive.buffer.bytes")
+	b.SocketListenBacklogSize = v.i32("socket.listen.backlog.size")
+	b.ConnectionsMaxIdleMillis = v.i64("connections.max.idle.ms")
+	b.MaxConnections = v.i32("max.connections")
+	b.MaxConnectionsPerIP = v.i32("max.connections.per.ip")
+	b.MaxConnectionsPerIPByHost = perIP(v.str("max.connections.per.ip.overrides"))
+	b.MaxConnectionCreationRate = v.i32("max.connection.creation.rate")
+	b.QueuedMaxRequests = v.i32("queued.max.requests")
+	b.QueuedMaxRequestBytes = v.i64("queued.max.request.bytes")
+	b.FetchMaxBytes = v.i32("fetch.max.bytes")
+	b.FetchSessionCacheSlots = v.i32("max.incremental.fetch.session.cache.slots")
+	b.MaxRequestPartitionSize = v.i32("max.request.partition.size.limit")
+	b.FailedAuthenticationDelayMillis = v.i32("connection.failed.authentication.delay.ms")
+	b.AutoCreateTopicsEnable = v.flag("auto.create.topics.enable")
+	b.DeleteTopicEnable = v.flag("delete.topic.enable")
+	b.NumPartitions = v.i32("num.partitions")
+	b.DefaultReplicationFactor = int16(min(v.i32("default.replication.factor"), math.MaxInt16))
+	b.MinInsyncReplicas = v.i32("min.insync.replicas")
+	b.VarveDurability = v.str("varve.durability")
+	b.VarveRequestMemoryBytes = v.i64("varve.request.memory.bytes")
+	b.VarveHTTPListen = v.str("varve.http.listen")
+	b.BrokerHeartbeatIntervalMillis = v.i32("broker.heartbeat.interval.ms")
+	b.BrokerSessionTimeoutMillis = v.i32("broker.session.timeout.ms")
+}
+
+func (b *Broker) fillLog(v parsed) {
+	b.LogRetentionCheckIntervalMillis = v.i64("log.retention.check.interval.ms")
+	b.LogInitialTaskDelayMillis = v.i64("log.initial.task.delay.ms")
+	b.LogFlushOffsetCheckpointIntervalMillis = v.i32("log.flush.offset.checkpoint.interval.ms")
+	b.LogFlushStartCheckpointIntervalMillis = v.i32("log.flush.start.offset.checkpoint.interval.ms")
+	b.LogFlushSchedulerIntervalMillis = v.i64("log.flush.scheduler.interval.ms")
+	b.LogCleanerEnable = v.flag("log.cleaner.enable")
+	b.LogCleanerThreads = v.i32("log.cleaner.threads")
+	b.LogCleanerBackoffMillis = v.i64("log.cleaner.backoff.ms")
+	b.LogCleanerDedupeBufferBytes = v.i64("log.cleaner.dedupe.buffer.size")
+	b.LogCleanerIOBufferBytes = v.i32("log.cleaner.io.buffer.size")
+	b.LogCleanerDedupeBufferLoadFactor = v.f64("log.cleaner.io.buffer.load.factor")
+	b.LogCleanerIOMaxBytesPerSecond = v.f64("log.cleaner.io.max.bytes.per.second")
+	b.NumRecoveryThreadsPerDataDir = v.i32("num.recovery.threads.per.data.dir")
+	b.ReplicaHighWatermarkCheckpointIntervalMillis = v.i64("replica.high.watermark.checkpoint.interval.ms")
+	b.ReplicaLagTimeMaxMillis = v.i64("replica.lag.time.max.ms")
+	b.ReplicaFetchMaxBytes = v.i32("replica.fetch.max.bytes")
+	b.ReplicaFetchMinBytes = v.i32("replica.fetch.min.bytes")
+	b.ReplicaFetchWaitMaxMillis = v.i32("replica.fetch.wait.max.ms")
+	b.ReplicaFetchResponseMaxBytes = v.i32("replica.fetch.response.max.bytes")
+	b.ReplicaFetchBackoffMillis = v.i32("replica.fetch.backoff.ms")
+	b.VarveDiskReserveBytes = -1
+	if n, ok := v["varve.disk.reserve.bytes"].(int64); ok {
+		b.VarveDiskReserveBytes = n
+	}
+}
+
+func (b *Broker) fillGroup(v parsed) {
+	b.GroupMinSessionTimeoutMillis = v.i32("group.min.session.timeout.ms")
+	b.GroupMaxSessionTimeoutMillis = v.i32("group.max.session.timeout.ms")
+	b.GroupInitialRebalanceDelayMillis = v.i32("group.initial.rebalance.delay.ms")
+	b.GroupMaxSize = v.i32("group.max.size")
+	b.OffsetMetadataMaxBytes = v.i32("offset.metadata.max.bytes")
+	b.OffsetsTopicNumPartitions = v.i32("offsets.topic.num.partitions")
+	b.OffsetsTopicReplicationFactor = int16(v.i32("offsets.topic.replication.factor"))
+	b.OffsetsTopicSegmentBytes = v.i32("offsets.topic.segment.bytes")
+	b.OffsetsTopicCompressionCodec = int8(v.i32("offsets.topic.compression.codec"))
+	b.OffsetsRetentionMinutes = v.i32("offsets.retention.minutes")
+	b.OffsetsRetentionCheckIntervalMillis = v.i64("offsets.retention.check.interval.ms")
+	b.OffsetsCommitTimeoutMillis = v.i32("offsets.commit.timeout.ms")
+	b.OffsetsLoadBufferBytes = v.i32("offsets.load.buffer.size")
+	b.ProducerIDExpirationMillis = v.i32("producer.id.expiration.ms")
+	b.TransactionMaxTimeoutMillis = v.i32("transaction.max.timeout.ms")
+	b.TransactionStateLogNumPartitions = v.i32("transaction.state.log.num.partitions")
+	b.TransactionStateLogReplicationFactor = int16(v.i32("transaction.state.log.replication.factor"))
+	b.TransactionStateLogMinISR = v.i32("transaction.state.log.min.isr")
+	b.TransactionStateLogSegmentBytes = v.i32("transaction.state.log.segment.bytes")
+	b.TransactionalIDExpirationMillis = v.i32("transactional.id.expiration.ms")
+}
+
+func (b *Broker) fillTier(v parsed) {
+	b.RemoteFetchMaxWaitMillis = v.i32("remote.fetch.max.wait.ms")
+	b.RemoteListOffsetsTimeoutMillis = v.i64("remote.list.offsets.request.timeout.ms")
+	b.RemoteManagerTaskIntervalMillis = v.i64("remote.log.manager.task.interval.ms")
+	b.RemoteManagerCopierThreads = v.i32("remote.log.manager.copier.thread.pool.size")
+	b.RemoteManagerExpirationThreads = v.i32("remote.log.manager.expiration.thread.pool.size")
+	b.RemoteManagerCopyMaxBytesPerSecond = v.i64("remote.log.manager.copy.max.bytes.per.second")
+	b.RemoteManagerFetchMaxBytesPerSecond = v.i64("remote.log.manager.fetch.max.bytes.per.second")
+	b.RemoteReaderThreads = v.i32("remote.log.reader.threads")
+	b.RemoteReaderMaxPendingTasks = v.i32("remote.log.reader.max.pending.tasks")
+	b.VarveTierStore = v.str("varve.tier.store")
+	b.VarveTierPrefix = v.str("varve.tier.prefix")
+	b.VarveTierFencing = v.str("varve.tier.fencing")
+	b.VarveTierCacheBytes = v.i64("varve.tier.cache.bytes")
+	b.VarveTierReadParallelism = v.i32("varve.tier.read.parallelism")
+	b.VarveTierDeleteGraceMillis = v.i64("varve.tier.delete.grace.ms")
+	b.VarveTierUploadMaxBytesPerSecond = b.RemoteManagerCopyMaxBytesPerSecond
+	if n, ok := v["varve.tier.upload.max.bytes.per.second"].(int64); ok {
+		b.VarveTierUploadMaxBytesPerSecond = n
+	}
+	b.remoteStorageSystemEnable = v.flag("remote.log.storage.system.enable")
+}
+
+// checkBroker refuses settings that contradict each other.
+func (b *Broker) checkBroker(v parsed) error {
+	if id, ok := b.given["broker.id"]; ok {
+		if node, both := b.given["node.id"]; both && id != node {
+			return contradiction("node.id %s and broker.id %s differ: set one of them", node, id)
+		}
+	}
+	if b.remoteStorageSystemEnable && b.VarveTierStore == "" {
+		return contradiction("remote.log.storage.system.enable is set but varve.tier.store, the bucket, is not")
+	}
+	if b.GroupMinSessionTimeoutMillis > b.GroupMaxSessionTimeoutMillis {
+		return contradiction("group.min.session.timeout.ms (%d) > group.max.session.timeout.ms (%d)", b.GroupMinSessionTimeoutMillis, b.GroupMaxSessionTimeoutMillis)
+	}
+	if n := v.i32("default.replication.factor"); n < 1 || n > math.MaxInt16 {
+		return invalid("default.replication.factor", strconv.Itoa(int(n)), "Value must be between 1 and 32767")
+	}
+	if len(b.LogDirs) == 0 {
+		return contradiction("log.dirs names no directory")
+	}
+	return nil
+}
+
+func perIP(text string) map[string]int32 {
+	m := make(map[string]int32)
+	for _, entry := range splitList(text) {
+		if i := strings.LastIndexByte(entry, ':'); i > 0 {
+			n, _ := strconv.ParseInt(strings.TrimSpace(entry[i+1:]), 10, 32)
+			m[entry[:i]] = int32(n)
+		}
+	}
+	return m
+}
+
+// parsed holds typed values by name; a null has no entry.
+type parsed map[string]any
+
+// parseAll parses the given texts and fills the rest from base, or else from
+// the table's defaults. Names must be known.
+func parseAll(t *table, given map[string]string, base parsed) (parsed, error) {
+	v := make(parsed, len(t.defs))
+	for i := range t.defs {
+		d := &t.defs[i]
+		text, ok := given[d.Name]
+		if !ok {
+			if b, inherited := base[d.Name]; inherited {
+				v[d.Name] = b
+				continue
+			}
+			if d.Null {
+				continue
+			}
+			text = d.Default
+		}
+		value, err := d.Parse(text)
+		if err != nil {
+			return nil, err
+		}
+		v[d.Name] = value
+	}
+	return v, nil
+}
+
+func (v parsed) i64(name string) int64 { n, _ := v[name].(int64); return n }
+func (v parsed) i32(name string) int32 { return int32(v.i64(name)) }
+func (v parsed) f64(name string) float64 {
+	f, _ := v[name].(float64)
+	return f
+}
+func (v parsed) flag(name string) bool  { f, _ := v[name].(bool); return f }
+func (v parsed) str(name string) string { s, _ := v[name].(string); return s }
+func (v parsed) list(name string) []string {
+	l, _ := v[name].([]string)
+	return l
+}
+
+// topicDefaults computes each topic setting's default from its synonyms.
+func topicDefaults(broker parsed) parsed {
+	defaults := make(parsed)
+	for i := range topicTable.defs {
+		d := &topicTable.defs[i]
+		for _, s := range d.Synonyms {
+			value, ok := broker[s.Name]
+			if !ok {
+				continue // null: the next synonym counts
+			}
+			if n, isInt := value.(int64); isInt && s.Factor != 1 {
+				if n < 0 {
+					value = int64(-1) // "for ever" is -1 in every unit
+				} else {
+					value = n * s.Factor
+				}
+			}
+			defaults[d.Name] = value
+			break
+		}
+	}
+	return defaults
+}

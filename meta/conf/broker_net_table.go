@@ -1,0 +1,33 @@
+package conf
+
+// brokerNetDefs are the broker settings about listeners, connections and requests.
+var brokerNetDefs = []Def{
+	def("advertised.listeners", String, "", "The addresses clients are told to use; null means those of listeners.", null, dynamic),
+	def("connection.failed.authentication.delay.ms", Int, "100", "How long the answer to a failed authentication is held back, in milliseconds.", atLeast(0)),
+	def("connections.max.idle.ms", Long, "600000", "How long a silent connection is kept, in milliseconds."),
+	def("connections.max.reauth.ms", Long, "0", "How long an authenticated session lasts before the client must authenticate again, in milliseconds; 0 means for ever."),
+	def("controller.listener.names", List, "CONTROLLER", "The names of the listeners that only controllers use."),
+	def("early.start.listeners", List, "", "The listeners that open before the broker may serve.", null),
+	def("fetch.max.bytes", Int, "57671680", "The most bytes one fetch answer carries, whatever the client asks for.", atLeast(1024)),
+	def("inter.broker.listener.name", String, "PLAINTEXT", "The listener over which brokers talk to each other."),
+	def("listener.security.protocol.map", String, "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT", "Which security protocol each listener name stands for.", dynamic),
+	def("listeners", String, "PLAINTEXT://:9092", "The addresses the broker listens on: name://host:port, separated by commas.", dynamic),
+	def("max.connection.creation.rate", Int, "2147483647", "The most new connections per second.", atLeast(0), dynamic),
+	def("max.connections", Int, "2147483647", "The most connections at once.", atLeast(0), dynamic),
+	def("max.connections.per.ip", Int, "2147483647", "The most connections at once from one address.", atLeast(0), dynamic),
+	def("max.connections.per.ip.overrides", String, "", "Exceptions from max.connections.per.ip: address:count pairs, separated by commas.", check(perIPOverrides), dynamic),
+	def("max.incremental.fetch.session.cache.slots", Int, "1000", "How many incremental fetch sessions are remembered.", atLeast(0)),
+	def("max.request.partition.size.limit", Int, "2000", "The most partitions one DescribeTopicPartitions answer carries.", atLeast(1)),
+	def("num.io.threads", Int, "8", "Kafka's request threads; accepted, but requests here run in goroutines.", atLeast(1), dynamic),
+	def("num.network.threads", Int, "3", "Kafka's network threads; accepted, but connections here run in goroutines.", atLeast(1), dynamic),
+	def("queued.max.request.bytes", Long, "-1", "The most bytes of requests in memory at once; -1 leaves it to varve.request.memory.bytes."),
+	def("queued.max.requests", Int, "500", "How many requests may wait before connections are read no further.", atLeast(1)),
+	def("request.timeout.ms", Int, "30000", "How long the broker waits for another broker's answer, in milliseconds."),
+	def("security.inter.broker.protocol", String, "PLAINTEXT", "The security protocol between brokers, when no listener is named for it.", oneOf("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
+	def("socket.connection.setup.timeout.max.ms", Long, "30000", "The longest a connection to another broker may take to come up, in milliseconds."),
+	def("socket.connection.setup.timeout.ms", Long, "10000", "How long the first try of a connection to another broker may take, in milliseconds."),
+	def("socket.listen.backlog.size", Int, "50", "How many connections may wait to be accepted.", atLeast(1)),
+	def("socket.receive.buffer.bytes", Int, "102400", "A connection's receive buffer, in bytes; -1 leaves it to the system."),
+	def("socket.request.max.bytes", Int, "104857600", "The largest request read from a connection, in bytes.", atLeast(1)),
+	def("socket.send.buffer.bytes", Int, "102400", "A connection's send buffer, in bytes; -1 leaves it to the system."),
+}

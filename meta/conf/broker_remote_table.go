@@ -1,0 +1,31 @@
+package conf
+
+// brokerRemoteDefs are the broker settings about tiered storage (KIP-405, KIP-956, KIP-1018, KIP-1075).
+var brokerRemoteDefs = []Def{
+	def("follower.fetch.last.tiered.offset.enable", Boolean, "false", "Whether an empty follower of a tiered partition starts at the bucket's end rather than at the local start (KIP-1023)."),
+	def("remote.fetch.max.wait.ms", Int, "500", "How long a fetch waits for bytes from the bucket, in milliseconds.", atLeast(1), dynamic),
+	def("remote.list.offsets.request.timeout.ms", Long, "30000", "How long a lookup by time waits for the bucket, in milliseconds.", atLeast(1), dynamic),
+	def("remote.log.index.file.cache.total.size.bytes", Long, "1073741824", "Kafka's cache of remote index files; varve.tier.cache.bytes bounds the cache here.", atLeast(1), dynamic),
+	def("remote.log.manager.copier.thread.pool.size", Int, "10", "How many segments are uploaded at once.", atLeast(1), dynamic),
+	def("remote.log.manager.copy.max.bytes.per.second", Long, "9223372036854775807", "The most bytes uploaded per second.", atLeast(1), dynamic),
+	def("remote.log.manager.copy.quota.window.num", Int, "11", "How many samples the upload quota keeps.", atLeast(1)),
+	def("remote.log.manager.copy.quota.window.size.seconds", Int, "1", "How long one sample of the upload quota lasts.", atLeast(1)),
+	def("remote.log.manager.expiration.thread.pool.size", Int, "10", "How many partitions expire remote segments at once.", atLeast(1), dynamic),
+	def("remote.log.manager.fetch.max.bytes.per.second", Long, "9223372036854775807", "The most bytes read from the bucket per second.", atLeast(1), dynamic),
+	def("remote.log.manager.fetch.quota.window.num", Int, "11", "How many samples the read quota keeps.", atLeast(1)),
+	def("remote.log.manager.fetch.quota.window.size.seconds", Int, "1", "How long one sample of the read quota lasts.", atLeast(1)),
+	def("remote.log.manager.follower.thread.pool.size", Int, "2", "How many followers look up the remote end at once.", atLeast(1), dynamic),
+	def("remote.log.manager.task.interval.ms", Long, "30000", "How often a partition looks for segments to upload or expire, in milliseconds.", atLeast(1)),
+	def("remote.log.manager.thread.pool.size", Int, "2", "Kafka's older name for the follower pool; accepted without effect.", atLeast(1)),
+	def("remote.log.metadata.custom.metadata.max.bytes", Int, "128", "Kafka's bound on plugin metadata; accepted without effect.", atLeast(0)),
+	def("remote.log.metadata.manager.class.name", String, "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager", "Kafka's plugin; the manifest in the bucket takes its place."),
+	def("remote.log.metadata.manager.class.path", String, "", "Kafka's plugin; accepted without effect.", null),
+	def("remote.log.metadata.manager.impl.prefix", String, "rlmm.config.", "Kafka's plugin; accepted without effect."),
+	def("remote.log.metadata.manager.listener.name", String, "", "Kafka's plugin; accepted without effect.", null),
+	def("remote.log.reader.max.pending.tasks", Int, "100", "How many remote reads may wait for a reader.", atLeast(1)),
+	def("remote.log.reader.threads", Int, "10", "How many remote reads run at once.", atLeast(1), dynamic),
+	def("remote.log.storage.manager.class.name", String, "", "Kafka's plugin; varve.tier.store takes its place.", null),
+	def("remote.log.storage.manager.class.path", String, "", "Kafka's plugin; accepted without effect.", null),
+	def("remote.log.storage.manager.impl.prefix", String, "rsm.config.", "Kafka's plugin; accepted without effect."),
+	def("remote.log.storage.system.enable", Boolean, "false", "Whether topics may be tiered; setting varve.tier.store does as much."),
+}

@@ -1,0 +1,16 @@
+package conf
+
+// brokerVarveDefs are the settings that only Varve has.
+var brokerVarveDefs = []Def{
+	def("varve.disk.reserve.bytes", Long, "", "How many bytes stay free on the data disk: writes are refused before it gets fuller; null means 1 GiB or 5 % of the disk, whichever is smaller.", null, atLeast(0), dynamic),
+	def("varve.durability", String, "fsync", `When a replica counts towards the high watermark: "fsync" once its records are synced to disk, "replicated" once they are in the page cache, which a power cut of all replicas at once can undo.`, oneOf("fsync", "replicated")),
+	def("varve.http.listen", String, "", "The address of metrics, health and console, host:port; empty means none."),
+	def("varve.request.memory.bytes", Long, "268435456", "The most bytes of requests in memory at once, over all connections.", atLeast(1048576)),
+	def("varve.tier.cache.bytes", Long, "268435456", "The memory for chunks read from the bucket, in bytes.", atLeast(0)),
+	def("varve.tier.delete.grace.ms", Long, "900000", "How long an object stays in the bucket after it was marked deleted, in milliseconds; longer than any read or upload takes.", atLeast(0)),
+	def("varve.tier.fencing", String, "cas", `How a leader keeps an older one from committing: "cas" by conditional PUT, "lease" by time alone, for stores without conditional PUT.`, oneOf("cas", "lease")),
+	def("varve.tier.prefix", String, "", "What every object key begins with, after the prefix in varve.tier.store."),
+	def("varve.tier.read.parallelism", Int, "12", "How many reads of the bucket run at once for one reader that runs ahead.", between(1, 1024)),
+	def("varve.tier.store", String, "", "The bucket: file:///path or s3://bucket/prefix?endpoint=…&region=…&path-style=true; empty means that topics cannot be tiered."),
+	def("varve.tier.upload.max.bytes.per.second", Long, "", "The most bytes uploaded per second; null means remote.log.manager.copy.max.bytes.per.second.", null, atLeast(1), dynamic),
+}
