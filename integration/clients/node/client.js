@@ -84,7 +84,7 @@ async function verify(bootstrap, topic, group, count, times) {
     out.push(['time', ts, p.offset === high ? '-1' : p.offset].join('\t'))
   }
   await admin.disconnect()
-  console.log(out.join('\n'))
+  await new Promise((done) => process.stdout.write(out.join('\n') + '\n', done)) // exit() drops what is not written
 }
 
 const [verb, ...args] = process.argv.slice(2)
