@@ -1,0 +1,113 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sort"
+	"strings"
+
+	"github.com/knadh/koanf/parsers/yaml"
+	"github.com/knadh/koanf/providers/file"
+	"github.com/knadh/koanf/v2"
+	"github.com/varvelog/varve/meta/conf"
+)
+
+// settings are broker settings by Kafka's name, gathered from, in rising
+// order of strength: a file, the environment, and --set.
+type settings map[string]string
+
+// envPrefix marks environment variables that are settings: VARVE_NUM_PARTITIONS
+// is num.partitions, VARVE_TIER_STORE is varve.tier.store.
+const envPrefix = "VARVE_"
+
+// notSettings are variables with the prefix that mean something else.
+var notSettings = map[string]bool{"VARVE_BOOTSTRAP": true, "VARVE_HTTP": true}
+
+// addFile reads a YAML file. Names may be written whole (`log.dirs: …`) or
+// nested (`log: {dirs: …}`).
+func (s settings) addFile(path string) error {
+	k := koanf.New(".")
+	if err := k.Load(file.Provider(path), yaml.Parser()); err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("config file %s does not exist", path)
+		}
+		return fmt.Errorf("config file %s: %w", path, err)
+	}
+	for name, value := range k.All() {
+		if err := s.add(name, settingText(value), "config file "+path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settingText writes a YAML value as Kafka's property files would.
+func settingText(value any) string {
+	switch v := value.(type) {
+	case nil:
+		return ""
+	case []any:
+		parts := make([]string, len(v))
+		for i, part := range v {
+			parts[i] = settingText(part)
+		}
+		return strings.Join(parts, ",")
+	default:
+		return fmt.Sprint(v)
+	}
+}
+
+// addEnvironment takes every VARVE_ variable but those of the tools. An
+// unknown one is an error: a misspelt setting must not be ignored.
+func (s settings) addEnvironment(environ []string) error {
+	for _, pair := range environ {
+		variable, value, _ := strings.Cut(pair, "=")
+		bare, ok := strings.CutPrefix(variable, envPrefix)
+		if !ok || notSettings[variable] {
+			continue
+		}
+		name := strings.ToLower(strings.ReplaceAll(bare, "_", "."))
+		if _, known := conf.Lookup(conf.KindBroker, name); !known {
+			if _, own := conf.Lookup(conf.KindBroker, "varve."+name); own {
+				name = "varve." + name
+			}
+		}
+		if err := s.add(name, value, "environment variable "+variable); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addPairs takes NAME=VALUE arguments.
+func (s settings) addPairs(pairs []string) error {
+	for _, pair := range pairs {
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok || name == "" {
+			return fmt.Errorf("--set %q: write NAME=VALUE, such as --set num.partitions=6", pair)
+		}
+		if err := s.add(name, value, "--set"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s settings) add(name, value, source string) error {
+	if err := conf.CheckNames(conf.KindBroker, map[string]string{name: value}); err != nil {
+		return fmt.Errorf("%s: %w", source, err)
+	}
+	s[name] = value
+	return nil
+}
+
+// names lists what is set, sorted, for the log.
+func (s settings) names() []string {
+	names := make([]string, 0, len(s))
+	for name := range s {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	return names
+}
