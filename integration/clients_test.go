@@ -16,16 +16,17 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/varvelog/varve/integration/nodetest"
 )
 
 // clientsDir is where integration/clients/setup.sh put the programs.
 // VARVE_CLIENTS_BOOTSTRAP, if set, names another cluster to run them against,
 // which shows that the programs themselves are right: the steps that need the
 // bucket are left out there.
-var (
-	clientsDir       = os.Getenv("VARVE_CLIENTS")
-	clientsBootstrap = os.Getenv("VARVE_CLIENTS_BOOTSTRAP")
-)
+// They are read late: the test cache sees only variables read by a test.
+func clientsDir() string       { return os.Getenv("VARVE_CLIENTS") }
+func clientsBootstrap() string { return os.Getenv("VARVE_CLIENTS_BOOTSTRAP") }
 
 var allCodecs = []string{"none", "gzip", "snappy", "lz4", "zstd"}
 
@@ -35,17 +36,17 @@ func clientPrograms(t *testing.T) map[string][]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	python := filepath.Join(clientsDir, "venv", "bin", "python")
+	python := filepath.Join(clientsDir(), "venv", "bin", "python")
 	return map[string][]string{
-		"franz-go":        {filepath.Join(clientsDir, "franz")},
-		"sarama":          {filepath.Join(clientsDir, "sarama")},
-		"kafka-go":        {filepath.Join(clientsDir, "segmentio")},
+		"franz-go":        {filepath.Join(clientsDir(), "franz")},
+		"sarama":          {filepath.Join(clientsDir(), "sarama")},
+		"kafka-go":        {filepath.Join(clientsDir(), "segmentio")},
 		"confluent-kafka": {python, filepath.Join(here, "python", "confluent.py")},
 		"kafka-python":    {python, filepath.Join(here, "python", "kafkapython.py")},
 		"aiokafka":        {python, filepath.Join(here, "python", "aio.py")},
 		"kafkajs":         {"node", filepath.Join(here, "node", "client.js")},
 		"kcat":            {filepath.Join(here, "kcat", "client.sh")},
-		"java":            {"java", "-cp", filepath.Join(clientsDir, "classes") + ":" + filepath.Join(clientsDir, "jars", "*"), "Client"},
+		"java":            {"java", "-cp", filepath.Join(clientsDir(), "classes") + ":" + filepath.Join(clientsDir(), "jars", "*"), "Client"},
 	}
 }
 
@@ -54,7 +55,7 @@ func runClient(t *testing.T, program []string, args ...string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program[0], append(slices.Clone(program[1:]), args...)...)
-	cmd.Env = append(os.Environ(), "NODE_PATH="+filepath.Join(clientsDir, "node", "node_modules"), "KAFKAJS_NO_PARTITIONER_WARNING=1")
+	cmd.Env = append(os.Environ(), "NODE_PATH="+filepath.Join(clientsDir(), "node", "node_modules"), "KAFKAJS_NO_PARTITIONER_WARNING=1")
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
@@ -69,34 +70,34 @@ func tailBytes(b []byte) []byte { return b[max(0, len(b)-3000):] }
 // every codec, then reads back as a consumer group and looks up times when
 // the records are in the bucket only.
 func TestClientsProduceConsumeAndSeekRemoteData(t *testing.T) {
-	if clientsDir == "" {
+	if clientsDir() == "" {
 		t.Skip("needs more than Go: run clients/setup.sh DIR and set VARVE_CLIENTS=DIR (.ci/run does)")
 	}
-	var n *node
-	if clientsBootstrap != "" {
-		n = &node{t: t, Bootstrap: clientsBootstrap}
+	var n *nodetest.Node
+	if clientsBootstrap() != "" {
+		n = nodetest.At(t, clientsBootstrap())
 	} else {
-		n = startNode(t, t.TempDir())
+		n = nodetest.Start(t, t.TempDir())
 	}
 	for name, program := range clientPrograms(t) {
 		t.Run(name, func(t *testing.T) { exerciseClient(t, n, name, program) })
 	}
 }
 
-func exerciseClient(t *testing.T, n *node, name string, program []string) {
+func exerciseClient(t *testing.T, n *nodetest.Node, name string, program []string) {
 	const perCodec = 300
 	topic := "client-" + name
-	n = &node{t: t, Bootstrap: n.Bootstrap, HTTP: n.HTTP}
+	n = nodetest.At(t, n.Bootstrap)
 	settings := allRemote()
-	if clientsBootstrap != "" {
+	if clientsBootstrap() != "" {
 		settings = map[string]string{"retention.ms": "-1"}
 	}
-	n.createTopic(topic, 1, settings)
+	n.CreateTopic(topic, 1, settings)
 	for i, codec := range allCodecs {
 		runClient(t, program, "produce", n.Bootstrap, topic, codec, strconv.Itoa(perCodec), strconv.Itoa(i*perCodec))
 	}
-	if clientsBootstrap == "" {
-		waitAllRemote(t, n.client(), topic, 0, 60*time.Second)
+	if clientsBootstrap() == "" {
+		waitAllRemote(t, n.Client(), topic, 0, 60*time.Second)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -174,11 +175,11 @@ func at(lines []string, i int) string {
 	return "(nothing)"
 }
 
-func checkCommitted(ctx context.Context, t *testing.T, n *node, group, topic string, records []*kgo.Record) {
+func checkCommitted(ctx context.Context, t *testing.T, n *nodetest.Node, group, topic string, records []*kgo.Record) {
 	t.Helper()
 	// kcat commits in the background as it leaves.
-	eventually(t, 20*time.Second, "group has committed the end", func() error {
-		offsets, err := kadm.NewClient(n.client()).FetchOffsets(ctx, group)
+	nodetest.Eventually(t, 20*time.Second, "group has committed the end", func() error {
+		offsets, err := kadm.NewClient(n.Client()).FetchOffsets(ctx, group)
 		if err != nil {
 			return err
 		}

@@ -9,6 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/varvelog/varve/integration/nodetest"
 )
 
 // Special timestamps of ListOffsets (KIP-79, KIP-405, KIP-1005).
@@ -42,7 +44,7 @@ func offsetAt(ctx context.Context, cl *kgo.Client, topic string, partition int32
 // allRemote settings.
 func waitAllRemote(t testing.TB, cl *kgo.Client, topic string, partition int32, limit time.Duration) {
 	t.Helper()
-	eventually(t, limit, fmt.Sprintf("%s-%d is all in the bucket", topic, partition), func() error {
+	nodetest.Eventually(t, limit, fmt.Sprintf("%s-%d is all in the bucket", topic, partition), func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		var at [3]int64
@@ -71,9 +73,9 @@ func allRemote() map[string]string {
 }
 
 // readPartition reads a partition from offset 0 to its end.
-func readPartition(ctx context.Context, t testing.TB, n *node, topic string, partition int32) []*kgo.Record {
+func readPartition(ctx context.Context, t testing.TB, n *nodetest.Node, topic string, partition int32) []*kgo.Record {
 	t.Helper()
-	cl := n.client(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {partition: kgo.NewOffset().AtStart()}}))
+	cl := n.Client(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {partition: kgo.NewOffset().AtStart()}}))
 	start, _, err := offsetAt(ctx, cl, topic, partition, earliest)
 	if err != nil {
 		t.Fatal(err)

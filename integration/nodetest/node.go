@@ -1,4 +1,6 @@
-package integration
+// Package nodetest runs the product's real binary for tests: one process a
+// node, with its own directory, on ports that the kernel chooses.
+package nodetest
 
 import (
 	"context"
@@ -18,33 +20,32 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-var binaryDir string // where binary put it, removed at the end
-
-// binary builds the product once for all tests of the package.
-var binary = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "varve-bin-")
+// Binary builds the product, once for each test process, and gives its path.
+// The path is the same for all test processes of a user, so that a machine
+// never fills with copies; a build replaces it in one step.
+var Binary = sync.OnceValues(func() (string, error) {
+	cache, err := os.UserCacheDir()
 	if err != nil {
+		cache = os.TempDir()
+	}
+	dir := filepath.Join(cache, "varve-test")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	binaryDir = dir
-	path := filepath.Join(dir, "varve")
-	cmd := exec.Command("go", "build", "-o", path, "../cmd/varve")
+	fresh := filepath.Join(dir, fmt.Sprintf("varve.%d", os.Getpid()))
+	cmd := exec.Command("go", "build", "-o", fresh, "github.com/varvelog/varve/cmd/varve")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build varve: %w\n%s", err, out)
+	}
+	path := filepath.Join(dir, "varve")
+	if err := os.Rename(fresh, path); err != nil {
+		return "", err
 	}
 	return path, nil
 })
 
-func TestMain(m *testing.M) {
-	status := m.Run()
-	if binaryDir != "" {
-		os.RemoveAll(binaryDir)
-	}
-	os.Exit(status)
-}
-
-// node is one running varve process.
-type node struct {
+// Node is one running varve process.
+type Node struct {
 	t         testing.TB
 	dir       string
 	args      []string
@@ -55,12 +56,12 @@ type node struct {
 	HTTP      string
 }
 
-// startNode starts `varve dev` with its data under dir and waits until it
+// Start starts `varve dev` with its data under dir and waits until it
 // serves. The process is stopped when the test ends; when the test failed, the
 // end of its log is printed.
-func startNode(t testing.TB, dir string, args ...string) *node {
+func Start(t testing.TB, dir string, args ...string) *Node {
 	t.Helper()
-	n := &node{t: t, dir: dir, args: args, log: filepath.Join(dir, "varve.log")}
+	n := &Node{t: t, dir: dir, args: args, log: filepath.Join(dir, "varve.log")}
 	n.start()
 	t.Cleanup(func() {
 		n.Kill()
@@ -71,6 +72,9 @@ func startNode(t testing.TB, dir string, args ...string) *node {
 	return n
 }
 
+// At is a node, or any cluster, that runs already: only its address is known.
+func At(t testing.TB, bootstrap string) *Node { return &Node{t: t, Bootstrap: bootstrap} }
+
 func tail(path string, bytes int) string {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -79,9 +83,9 @@ func tail(path string, bytes int) string {
 	return string(b[max(0, len(b)-bytes):])
 }
 
-func (n *node) start() {
+func (n *Node) start() {
 	n.t.Helper()
-	path, err := binary()
+	path, err := Binary()
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -108,7 +112,7 @@ func (n *node) start() {
 	exited := make(chan struct{})
 	n.exited = exited
 	go func() { _ = n.cmd.Wait(); close(exited) }()
-	eventually(n.t, 60*time.Second, "node is ready", func() error {
+	Eventually(n.t, 60*time.Second, "node is ready", func() error {
 		select {
 		case <-exited:
 			return fatalError{fmt.Errorf("varve ended: %s\n%s", n.cmd.ProcessState, tail(n.log, 4000))}
@@ -128,13 +132,13 @@ func (n *node) start() {
 }
 
 // Kill is kill -9; it returns when the process is gone.
-func (n *node) Kill() {
+func (n *Node) Kill() {
 	_ = n.cmd.Process.Kill()
 	<-n.exited
 }
 
 // Stop asks the process to end in order and checks that it did.
-func (n *node) Stop() {
+func (n *Node) Stop() {
 	n.t.Helper()
 	if err := n.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		n.t.Fatal(err)
@@ -150,10 +154,10 @@ func (n *node) Stop() {
 }
 
 // Restart starts the process again on its data, at the same address.
-func (n *node) Restart() { n.start() }
+func (n *Node) Restart() { n.start() }
 
-// client is a franz-go client of the node, closed when the test ends.
-func (n *node) client(opts ...kgo.Opt) *kgo.Client {
+// Client is a franz-go client of the node, closed when the test ends.
+func (n *Node) Client(opts ...kgo.Opt) *kgo.Client {
 	n.t.Helper()
 	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(n.Bootstrap)}, opts...)...)
 	if err != nil {
@@ -163,7 +167,8 @@ func (n *node) client(opts ...kgo.Opt) *kgo.Client {
 	return cl
 }
 
-func (n *node) createTopic(name string, partitions int32, settings map[string]string) {
+// CreateTopic creates a topic with one replica and the given settings.
+func (n *Node) CreateTopic(name string, partitions int32, settings map[string]string) {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -171,17 +176,17 @@ func (n *node) createTopic(name string, partitions int32, settings map[string]st
 	for k, v := range settings {
 		configs[k] = &v
 	}
-	if _, err := kadm.NewClient(n.client()).CreateTopic(ctx, partitions, 1, configs, name); err != nil {
+	if _, err := kadm.NewClient(n.Client()).CreateTopic(ctx, partitions, 1, configs, name); err != nil {
 		n.t.Fatalf("create topic %s: %v", name, err)
 	}
 }
 
-// fatalError stops eventually at once.
+// fatalError stops Eventually at once.
 type fatalError struct{ error }
 
-// eventually waits until check gives no error. It polls because what it waits
+// Eventually waits until check gives no error. It polls because what it waits
 // for happens in another process.
-func eventually(t testing.TB, limit time.Duration, what string, check func() error) {
+func Eventually(t testing.TB, limit time.Duration, what string, check func() error) {
 	t.Helper()
 	deadline := time.Now().Add(limit)
 	tick := time.NewTicker(20 * time.Millisecond)

@@ -1,0 +1,13 @@
+// Package parity holds Varve's answers against Apache Kafka's own.
+//
+// A story is a short run of raw requests, good ones and odd ones, sent to one
+// broker. Each answer is written down as text, with everything that must
+// differ between two clusters (ids, clocks, addresses) replaced by a name. The
+// same stories run against a fresh Apache Kafka 4.4.0 and a fresh Varve, and
+// the two transcripts must be equal, line by line. Where Varve means to
+// differ, differences.txt says so, with the reason; an entry there that no
+// longer applies is an error too.
+//
+// The tests need a JVM and Kafka's jars: `integration/clients/setup.sh DIR`
+// fetches them, and VARVE_CLIENTS=DIR switches the tests on.
+package parity
