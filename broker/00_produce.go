@@ -1,0 +1,388 @@
+package broker
+
+import (
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/varvelog/varve/hot/batch"
+	"github.com/varvelog/varve/meta/topic"
+	"github.com/varvelog/varve/replica"
+)
+
+// Produce (0): versions 3–13, advertised from 0 (KAFKA-18659); 0–2 close the connection, as in Kafka 4.
+//
+//	v3  batches of magic 2 only        v5  log start offset
+//	v7  zstd                           v8  record errors (KIP-467)
+//	v9  flexible                       v10 current leader (KIP-951)
+//	v12 implicit transaction adds      v13 topic ids
+var apiProduce = api{key: 0, name: "Produce", min: 3, max: 13, advertised: new(int16), handle: (*Server).produce}
+
+// adminClient is the client id that may write to internal topics, as in Kafka.
+const adminClient = "__admin_client"
+
+// produceOp is one Produce from its decoding until its answer. It is pooled only when nothing waited for a commit: a
+// callback that comes late must find its own op.
+type produceOp struct {
+	req kmsg.ProduceRequest
+
+	c        *conn
+	rep      *reply
+	corr     int32
+	version  int16
+	deadline int64
+	names    []byte // topic names, copied: the frame is gone when the answer is written
+	topics   []produceTopic
+
+	mu      sync.Mutex // guards the following once callbacks may run
+	parts   []producePart
+	pending int // partitions not committed yet, plus one while the handler runs
+	ended   bool
+}
+
+type produceTopic struct {
+	nameEnd int // in names; the name starts at the previous topic's end
+	id      topic.ID
+	parts   int // how many of parts are of this topic
+}
+
+type producePart struct {
+	index     int32
+	code      int16
+	waiting   bool
+	base      int64
+	logTime   int64
+	logStart  int64
+	cancel    func()
+	leader    leaderHint
+	message   string
+	recErrors []batch.RecordError
+}
+
+var produceOps = sync.Pool{New: func() any { return new(produceOp) }}
+
+func (op *produceOp) reset() {
+	clear(op.parts)
+	op.c, op.rep = nil, nil
+	op.names, op.topics, op.parts = op.names[:0], op.topics[:0], op.parts[:0]
+	op.pending, op.ended = 0, false
+	op.req.TransactionID = nil
+	clear(op.req.Topics) // they point into the frame
+	op.req.Topics = op.req.Topics[:0]
+}
+
+// produce appends every partition's batch and answers at once, or, with acks=all, when the last of them is committed.
+func (s *Server) produce(r *request) error {
+	op := produceOps.Get().(*produceOp)
+	op.req.SetVersion(r.version)
+	if err := decodeUnsafe(r, &op.req); err != nil {
+		return err
+	}
+	q := &op.req
+	op.c, op.corr, op.version = r.c, r.corr, r.version
+	now := s.nowMillis()
+	op.deadline = now + int64(max(q.TimeoutMillis, 0))
+	op.pending = 1
+	op.size(q)
+	failed, at := false, 0
+	for i := range q.Topics {
+		t := &q.Topics[i]
+		for j := range t.Partitions {
+			part := &op.parts[at]
+			at++
+			*part = producePart{index: t.Partitions[j].Partition, base: -1, logTime: -1, logStart: -1, leader: noLeader}
+			s.produceOne(r, op, at-1, t, t.Partitions[j].Records, now)
+			failed = failed || part.code != codeNone
+		}
+	}
+	if q.Acks == 0 {
+		r.answered = true
+		op.reset()
+		produceOps.Put(op)
+		if failed {
+			return errProduceFailed
+		}
+		return nil
+	}
+	return op.answer(r)
+}
+
+// size lays out topics and parts, so that callbacks find parts where they stay.
+func (op *produceOp) size(q *kmsg.ProduceRequest) {
+	n := 0
+	for i := range q.Topics {
+		t := &q.Topics[i]
+		op.names = append(op.names, t.Topic...)
+		op.topics = append(op.topics, produceTopic{nameEnd: len(op.names), id: t.TopicID, parts: len(t.Partitions)})
+		n += len(t.Partitions)
+	}
+	if cap(op.parts) < n {
+		op.parts = make([]producePart, n)
+	}
+	op.parts = op.parts[:n]
+}
+
+// produceOne appends one partition's batch and fills in its part.
+func (s *Server) produceOne(r *request, op *produceOp, at int, t *kmsg.ProduceRequestTopic, records []byte, now int64) {
+	part := &op.parts[at]
+	p, err := s.produceTarget(r, t, part.index, op.req.Acks)
+	if err == nil {
+		err = checkProduceRecords(records, r.version)
+	}
+	var done replica.Appended
+	if err == nil {
+		r.c.appending = true
+		done, err = p.Append(records, replica.AppendRequest{Acks: op.req.Acks, Version: r.version, Now: now})
+		r.c.appending = false
+	}
+	if err != nil {
+		s.produceError(r, part, t, err)
+		return
+	}
+	part.base, part.logTime, part.logStart = done.BaseOffset, done.LogAppendTime, done.LogStart
+	if op.req.Acks != -1 {
+		return
+	}
+	op.mu.Lock()
+	op.pending++
+	part.waiting = true
+	op.mu.Unlock()
+	cancel := p.OnCommitted(done.LeaderEpoch, done.LastOffset, func(err error) { op.committed(at, err) })
+	op.mu.Lock()
+	if part.waiting {
+		part.cancel = cancel
+	}
+	op.mu.Unlock()
+}
+
+// produceTarget finds the partition to write to.
+func (s *Server) produceTarget(r *request, t *kmsg.ProduceRequestTopic, index int32, acks int16) (Partition, error) {
+	if acks < -1 || acks > 1 {
+		return nil, replica.ErrInvalidAcks
+	}
+	if r.version >= 13 {
+		p, err := s.deps.Partitions.PartitionByID(t.TopicID, index)
+		if err == nil && r.client != adminClient && topic.IsInternal(p.ID().Topic) {
+			return nil, errInternalTopic
+		}
+		return p, err
+	}
+	if topic.IsInternal(t.Topic) && r.client != adminClient {
+		return nil, errInternalTopic
+	}
+	return s.deps.Partitions.Partition(t.Topic, index)
+}
+
+// checkProduceRecords applies what Kafka checks before it looks for the log (ProduceRequest.validateRecords): exactly one
+// batch, of magic 2, and no zstd before version 7.
+func checkProduceRecords(records []byte, version int16) error {
+	if len(records) == 0 {
+		return errNoBatch
+	}
+	if len(records) < batch.HeaderSize {
+		return batch.ErrCorrupt
+	}
+	b := batch.Batch(records)
+	switch {
+	case b.Magic() != 2:
+		return errBatchMagic
+	case version < 7 && b.Attributes()&0x07 == 4:
+		return batch.ErrUnsupportedCompression
+	case b.SizeBytes() < len(records):
+		return errManyBatches
+	case b.SizeBytes() > len(records):
+		return batch.ErrCorrupt
+	}
+	return nil
+}
+
+var (
+	// errNoBatch is returned when a partition of a Produce carries no batch.
+	errNoBatch = invalidRecord("Produce requests must have at least one record batch per partition")
+	// errBatchMagic is returned when a batch is of an old format.
+	errBatchMagic = invalidRecord("Produce requests are only allowed to contain record batches with magic version 2")
+	// errManyBatches is returned when a partition of a Produce carries more than one batch.
+	errManyBatches = invalidRecord("Produce requests are only allowed to contain exactly one record batch per partition")
+)
+
+// produceError fills in a part that failed. Kafka sends a message with record validation errors only.
+func (s *Server) produceError(r *request, part *producePart, t *kmsg.ProduceRequestTopic, err error) {
+	part.code = s.codeOf(r, err)
+	switch part.code {
+	case codeNotLeaderOrFollower:
+		if r.version >= 10 {
+			part.leader = s.leaderOf(t.Topic, t.TopicID, part.index)
+		}
+	case codeInvalidRecord, codeInvalidTimestamp:
+		part.message = err.Error()
+	case codeStorageError:
+		s.log.Error("append failed", "topic", string([]byte(t.Topic)), "partition", part.index, "err", err)
+	}
+}
+
+// committed is called by the log, from any goroutine, when part at is committed or cannot be any more.
+func (op *produceOp) committed(at int, err error) {
+	op.mu.Lock()
+	part := &op.parts[at]
+	if !part.waiting || op.ended {
+		op.mu.Unlock()
+		return
+	}
+	part.waiting, part.cancel = false, nil
+	if err != nil {
+		part.fail(code(err))
+	}
+	op.settleLocked()
+}
+
+func (part *producePart) fail(c int16) {
+	part.code, part.base, part.logTime, part.logStart = c, -1, -1, -1
+}
+
+// settleLocked takes one off pending; the last one writes the answer. It unlocks op.mu.
+func (op *produceOp) settleLocked() {
+	op.pending--
+	last := op.pending == 0 && !op.ended
+	if last {
+		op.ended = true
+	}
+	rep := op.rep
+	op.mu.Unlock()
+	if last && rep != nil {
+		op.encode(rep)
+		op.c.complete(rep)
+	}
+}
+
+// answer ends the handler's part: everything is committed already and the answer goes out, or the op stays behind.
+func (op *produceOp) answer(r *request) error {
+	op.mu.Lock()
+	if op.pending == 1 {
+		op.pending, op.ended = 0, true
+		op.mu.Unlock()
+		p := newReply()
+		op.encode(p)
+		op.reset()
+		produceOps.Put(op)
+		return r.reply(p)
+	}
+	rep := newReply()
+	rep.wait = op
+	op.rep = rep
+	op.req = kmsg.ProduceRequest{} // the frame goes back to the pool now
+	op.mu.Unlock()
+	if err := r.later(rep); err != nil {
+		op.abandon()
+		return err
+	}
+	op.mu.Lock()
+	op.settleLocked()
+	return nil
+}
+
+// expire answers REQUEST_TIMED_OUT for what is not committed by the deadline. The records stay in the log.
+func (op *produceOp) expire(nowMillis int64) {
+	if nowMillis < op.deadline {
+		return
+	}
+	op.stop(true)
+}
+
+// abandon forgets the callbacks: nobody is left to answer.
+func (op *produceOp) abandon() { op.stop(false) }
+
+func (op *produceOp) stop(answer bool) {
+	op.mu.Lock()
+	if op.ended {
+		op.mu.Unlock()
+		return
+	}
+	op.ended = true
+	var cancels []func()
+	for i := range op.parts {
+		part := &op.parts[i]
+		if !part.waiting {
+			continue
+		}
+		if part.cancel != nil {
+			cancels = append(cancels, part.cancel)
+		}
+		part.waiting, part.cancel = false, nil
+		part.fail(codeRequestTimedOut)
+	}
+	rep := op.rep
+	op.mu.Unlock()
+	for _, cancel := range cancels {
+		cancel()
+	}
+	if answer && rep != nil {
+		op.encode(rep)
+		op.c.complete(rep)
+	}
+}
+
+// encode writes the answer into rep.
+//
+//	topics: name (–12) or id (13), partitions: index, error, base offset, log append time, log start (5+),
+//	record errors and message (8+), current leader as tag 0 (10+) · throttle · node endpoints as tag 0 (10+)
+func (op *produceOp) encode(rep *reply) {
+	v, flexible := op.version, op.version >= 9
+	rep.begin(op.corr, flexible)
+	b := appendLen(rep.head, len(op.topics), flexible)
+	at, nameStart := 0, 0
+	var nodes []endpoint
+	for i := range op.topics {
+		t := &op.topics[i]
+		if v >= 13 {
+			b = append(b, t.id[:]...)
+		} else {
+			b = appendString(b, string(op.names[nameStart:t.nameEnd]), flexible)
+		}
+		nameStart = t.nameEnd
+		b = appendLen(b, t.parts, flexible)
+		for j := at; j < at+t.parts; j++ {
+			b = op.parts[j].append(b, v, flexible)
+			if op.parts[j].leader != noLeader {
+				nodes = op.c.srv.addEndpoint(nodes, op.parts[j].leader.id)
+			}
+		}
+		at += t.parts
+		if flexible {
+			b = append(b, 0)
+		}
+	}
+	b = appendInt32(b, 0) // throttle
+	if flexible {
+		b = appendEndpointsTag(b, nodes)
+	}
+	rep.head = b
+	rep.end()
+}
+
+func (part *producePart) append(b []byte, v int16, flexible bool) []byte {
+	b = appendInt32(b, part.index)
+	b = appendInt16(b, part.code)
+	b = appendInt64(b, part.base)
+	b = appendInt64(b, part.logTime)
+	if v >= 5 {
+		b = appendInt64(b, part.logStart)
+	}
+	if v >= 8 {
+		b = appendLen(b, len(part.recErrors), flexible)
+		for _, e := range part.recErrors {
+			b = appendInt32(b, e.Index)
+			b = appendNullableString(b, e.Message, e.Message == "", flexible)
+			if flexible {
+				b = append(b, 0)
+			}
+		}
+		b = appendNullableString(b, part.message, part.message == "", flexible)
+	}
+	if !flexible {
+		return b
+	}
+	if part.leader == noLeader || v < 10 {
+		return append(b, 0)
+	}
+	return appendLeaderTag(append(b, 1), 0, part.leader)
+}

@@ -1,0 +1,410 @@
+package broker
+
+import (
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/varvelog/varve/meta/topic"
+	"github.com/varvelog/varve/replica"
+)
+
+// Fetch (1): versions 4–18.
+//
+//	v4  isolation level             v5  log start offset
+//	v7  sessions (KIP-227)          v9  current leader epoch (KIP-320)
+//	v10 zstd                        v11 rack (KIP-392; there are no preferred replicas yet)
+//	v12 flexible, last fetched epoch (KIP-595)   v13 topic ids (KIP-516)
+//	v15 replica state               v16 node endpoints (KIP-951)
+//	v17 replica directory id        v18 high watermark of the replica (both: between brokers)
+//
+// The answer's header bytes are written here (fetch_encode.go) and the records write themselves.
+var apiFetch = api{key: 1, name: "Fetch", min: 4, max: 18, handle: (*Server).fetch}
+
+// fetchTarget is one partition of one fetch, with what was found.
+type fetchTarget struct {
+	key              partKey
+	offset           int64
+	maxBytes         int32
+	currentEpoch     int32
+	lastFetchedEpoch int32
+	inSession        *sessionPart
+
+	part    Partition
+	res     replica.ReadResult
+	code    int16
+	cold    int // bytes it may read from the bucket; 0: not cold
+	leader  leaderHint
+	include bool
+	known   bool // res holds the partition's offsets
+}
+
+// fetchOp is the scratch of one fetch, pooled.
+type fetchOp struct {
+	req     kmsg.FetchRequest
+	targets []fetchTarget
+	session *session
+	epoch   int32 // that the session must still expect when the answer is made
+	id      int32 // session id of the answer
+	full    bool  // every partition is in the answer
+	err     int16 // of the session as a whole
+	replica int32
+	bytes   int
+	settled bool // something in the results asks for an answer at once
+}
+
+var fetchOps = sync.Pool{New: func() any { return new(fetchOp) }}
+
+func (op *fetchOp) free() {
+	clear(op.targets)
+	clear(op.req.Topics)
+	clear(op.req.ForgottenTopics)
+	op.req.Topics, op.req.ForgottenTopics = op.req.Topics[:0], op.req.ForgottenTopics[:0]
+	op.req.Rack, op.req.ClusterID = "", nil
+	*op = fetchOp{req: op.req, targets: op.targets[:0]}
+	fetchOps.Put(op)
+}
+
+// fetch reads, waits for more when the client wants that and nothing is urgent, and answers.
+func (s *Server) fetch(r *request) error {
+	op := fetchOps.Get().(*fetchOp)
+	defer op.free()
+	op.req.SetVersion(r.version)
+	if err := decodeUnsafe(r, &op.req); err != nil {
+		return err
+	}
+	q := &op.req
+	op.replica = q.ReplicaID
+	if r.version >= 15 {
+		op.replica = q.ReplicaState.ID
+	}
+	now := s.nowMillis()
+	s.fetchContext(r, op, now)
+	maxBytes := min(int(max(q.MaxBytes, 0)), s.cfg.FetchBytesMax)
+	minBytes := min(int(q.MinBytes), maxBytes)
+	if op.err == codeNone && len(op.targets) > 0 {
+		deadline := time.Now().Add(time.Duration(max(q.MaxWaitMillis, 0)) * time.Millisecond)
+		if err := s.fetchUntil(r, op, minBytes, maxBytes, deadline); err != nil {
+			op.release()
+			return err
+		}
+	}
+	s.fetchSelect(r, op, now)
+	p := newReply()
+	s.encodeFetch(p, r, op)
+	return r.reply(p)
+}
+
+// release gives back the records of an answer that will not be sent, or not yet.
+func (op *fetchOp) release() {
+	for i := range op.targets {
+		t := &op.targets[i]
+		if t.res.Records != nil {
+			t.res.Records.Release()
+			t.res.Records = nil
+		}
+	}
+}
+
+// refetchesMax bounds how often one fetch reads anew because its waiter fired without there being enough: then it answers
+// with what there is.
+const refetchesMax = 8
+
+// fetchUntil reads until there is enough, the deadline has passed, or the connection ends.
+func (s *Server) fetchUntil(r *request, op *fetchOp, minBytes, maxBytes int, deadline time.Time) error {
+	for range refetchesMax {
+		if s.fetchOnce(r, op, minBytes, maxBytes, deadline) {
+			return nil
+		}
+		left := time.Until(deadline)
+		if left <= 0 {
+			return nil
+		}
+		op.release()
+		timedOut, err := s.fetchWait(r, op, minBytes, left)
+		if err != nil {
+			return err
+		}
+		if timedOut {
+			break
+		}
+	}
+	s.fetchOnce(r, op, 0, maxBytes, deadline)
+	return nil
+}
+
+// fetchWait parks the fetch until its partitions have minBytes, or change, or the time is up.
+func (s *Server) fetchWait(r *request, op *fetchOp, minBytes int, left time.Duration) (timedOut bool, err error) {
+	w := s.deps.Partitions.NewWaiter(minBytes)
+	defer w.Close()
+	for i := range op.targets {
+		if t := &op.targets[i]; t.part != nil {
+			w.Watch(t.part, t.offset, op.isolation())
+		}
+	}
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-w.C():
+		return false, nil
+	case <-timer.C:
+		return true, nil
+	case <-r.ctx.Done():
+		return false, errClosed
+	}
+}
+
+// isolationLogEnd is how far replicas see: to the end of the log.
+const isolationLogEnd int8 = 2
+
+func (op *fetchOp) isolation() int8 {
+	switch {
+	case op.replica >= 0:
+		return isolationLogEnd
+	case op.req.IsolationLevel == replica.ReadCommitted:
+		return replica.ReadCommitted
+	}
+	return replica.ReadUncommitted
+}
+
+// fetchOnce reads every partition in request order within maxBytes, cold ones last and all at once. It reports whether
+// the fetch is to be answered: enough bytes, an error, a diverging log (KafkaApis and ReplicaManager name the same list).
+func (s *Server) fetchOnce(r *request, op *fetchOp, minBytes, maxBytes int, deadline time.Time) bool {
+	op.bytes, op.settled = 0, false
+	left, minOne, cold := maxBytes, true, 0
+	for i := range op.targets {
+		t := &op.targets[i]
+		s.readOne(r, op, t, left, minOne)
+		switch {
+		case t.cold > 0:
+			cold++
+			left = max(0, left-t.cold)
+			minOne = false
+		case t.res.Records != nil:
+			n := t.res.Records.Len()
+			op.bytes += n
+			left = max(0, left-n)
+			minOne = false
+		}
+		if t.code != codeNone || t.res.Diverging != nil {
+			op.settled = true
+		}
+	}
+	if cold > 0 {
+		s.fetchCold(r, op, minBytes)
+		return true
+	}
+	return op.settled || op.bytes >= minBytes
+}
+
+// readOne reads one partition from its local log, or notes that it is cold.
+func (s *Server) readOne(r *request, op *fetchOp, t *fetchTarget, left int, minOne bool) {
+	t.res, t.code, t.cold, t.known, t.leader = replica.ReadResult{}, codeNone, 0, false, noLeader
+	p, err := s.lookup(t.key, r.version >= 13)
+	if err == nil {
+		t.part = p
+		rr := op.readRequest(t, left, minOne)
+		t.res, err = p.Read(rr)
+		if err == nil && t.res.Cold {
+			t.cold = max(rr.MaxBytes, 1)
+			if rr.MaxBytes == 0 && !minOne {
+				t.cold = 0 // nothing left for it in this answer
+			}
+		}
+	}
+	s.fetchError(r, t, err)
+}
+
+func (op *fetchOp) readRequest(t *fetchTarget, left int, minOne bool) replica.ReadRequest {
+	return replica.ReadRequest{
+		Offset: t.offset, MaxBytes: min(int(max(t.maxBytes, 0)), left), MinOne: minOne, Isolation: op.req.IsolationLevel,
+		CurrentEpoch: t.currentEpoch, LastFetchedEpoch: t.lastFetchedEpoch, ReplicaID: op.replica,
+	}
+}
+
+// lookup finds a partition by topic id or by name.
+func (s *Server) lookup(k partKey, byID bool) (Partition, error) {
+	if byID {
+		return s.deps.Partitions.PartitionByID(k.id, k.index)
+	}
+	return s.deps.Partitions.Partition(k.name, k.index)
+}
+
+// fetchError notes err as the target's code; with an error no offsets are told, as in Kafka.
+func (s *Server) fetchError(r *request, t *fetchTarget, err error) {
+	if err == nil {
+		t.known = true
+		return
+	}
+	t.code = s.codeOf(r, err)
+	t.res = replica.ReadResult{}
+	if t.code == codeStorageError {
+		s.log.Warn("fetch failed", "topic", t.key.name, "topic_id", t.key.id, "partition", t.key.index, "offset", t.offset, "err", err)
+	}
+	if r.version >= 16 && (t.code == codeNotLeaderOrFollower || t.code == codeFencedLeaderEpoch) {
+		t.leader = s.leaderOf(t.key.name, t.key.id, t.key.index)
+	}
+}
+
+// fetchContext turns the request into targets, by way of its session.
+func (s *Server) fetchContext(r *request, op *fetchOp, now int64) {
+	q := &op.req
+	op.full = true
+	if r.version < 7 || q.SessionEpoch == epochFinal || q.SessionEpoch == epochInitial {
+		if r.version >= 7 && q.SessionID != sessionNone {
+			s.sessions.remove(q.SessionID) // a full fetch closes the session it names
+		}
+		op.fromRequest()
+		if r.version >= 7 && q.SessionEpoch == epochInitial {
+			op.open(s.sessions, r.version >= 13, now)
+		}
+		return
+	}
+	x := s.sessions.get(q.SessionID)
+	if x == nil {
+		op.err = codeFetchSessionIDNotFound
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	switch {
+	case x.epoch != q.SessionEpoch:
+		op.err = codeInvalidFetchSessionEpoch
+		return
+	case x.usesIDs != (r.version >= 13):
+		op.err = codeFetchSessionTopicIDError
+		return
+	}
+	x.updateLocked(q)
+	if len(x.parts) == 0 { // emptied: the session is over
+		s.sessions.remove(x.id)
+		op.fromRequest()
+		return
+	}
+	x.epoch = nextEpoch(x.epoch)
+	s.sessions.touch(x, len(x.parts), now)
+	op.session, op.epoch, op.id, op.full = x, x.epoch, x.id, false
+	for p := x.order.next; p != &x.order; p = p.next {
+		op.targets = append(op.targets, fetchTarget{
+			key: p.key, offset: p.offset, maxBytes: p.maxBytes, currentEpoch: p.currentEpoch,
+			lastFetchedEpoch: p.lastFetchedEpoch, inSession: p,
+		})
+	}
+}
+
+// fromRequest makes targets of the partitions that the request names.
+func (op *fetchOp) fromRequest() {
+	for i := range op.req.Topics {
+		t := &op.req.Topics[i]
+		for j := range t.Partitions {
+			p := &t.Partitions[j]
+			op.targets = append(op.targets, fetchTarget{
+				key:    partKey{id: topic.ID(t.TopicID), name: t.Topic, index: p.Partition},
+				offset: p.FetchOffset, maxBytes: p.PartitionMaxBytes,
+				currentEpoch: p.CurrentLeaderEpoch, lastFetchedEpoch: p.LastFetchedEpoch,
+			})
+		}
+	}
+}
+
+// open makes a session of a full fetch, if there is room for one.
+func (op *fetchOp) open(c *sessions, usesIDs bool, now int64) {
+	if len(op.targets) == 0 {
+		return
+	}
+	x := newSession(usesIDs)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for i := range op.targets {
+		t := &op.targets[i]
+		key := t.key
+		key.name = string([]byte(key.name)) // the frame's bytes do not outlive the request
+		if p := x.parts[key]; p != nil {
+			x.dropLocked(key)
+		}
+		p := &sessionPart{
+			key: key, offset: t.offset, maxBytes: t.maxBytes, currentEpoch: t.currentEpoch,
+			lastFetchedEpoch: t.lastFetchedEpoch, toldHW: -1, toldLogStart: -1,
+		}
+		x.addLocked(p)
+		t.key, t.inSession = key, p
+	}
+	if !c.add(x, len(x.parts), now) {
+		return
+	}
+	op.session, op.epoch, op.id = x, x.epoch, x.id
+}
+
+// updateLocked applies what an incremental fetch changes: partitions named anew or with new positions, and forgotten ones.
+func (x *session) updateLocked(q *kmsg.FetchRequest) {
+	for i := range q.Topics {
+		t := &q.Topics[i]
+		for j := range t.Partitions {
+			a := &t.Partitions[j]
+			key := partKey{id: topic.ID(t.TopicID), name: t.Topic, index: a.Partition}
+			p := x.parts[key]
+			if p == nil {
+				key.name = string([]byte(key.name))
+				p = &sessionPart{key: key, toldHW: -1, toldLogStart: -1}
+				x.addLocked(p)
+			}
+			p.offset, p.maxBytes = a.FetchOffset, a.PartitionMaxBytes
+			p.currentEpoch, p.lastFetchedEpoch = a.CurrentLeaderEpoch, a.LastFetchedEpoch
+		}
+	}
+	for i := range q.ForgottenTopics {
+		t := &q.ForgottenTopics[i]
+		for _, index := range t.Partitions {
+			x.dropLocked(partKey{id: topic.ID(t.TopicID), name: t.Topic, index: index})
+		}
+	}
+}
+
+// fetchSelect decides which partitions the answer names, and notes in the session what the client is told.
+func (s *Server) fetchSelect(r *request, op *fetchOp, now int64) {
+	if op.err != codeNone {
+		return
+	}
+	x := op.session
+	if x == nil {
+		for i := range op.targets {
+			op.targets[i].include = true
+		}
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.epoch != op.epoch { // another fetch of the session overtook this one
+		op.release()
+		op.err, op.id = codeInvalidFetchSessionEpoch, sessionNone
+		return
+	}
+	for i := range op.targets {
+		t := &op.targets[i]
+		t.include = t.inSession.tell(t) || op.full
+		if t.res.Records != nil && x.parts[t.inSession.key] == t.inSession {
+			x.lastLocked(t.inSession)
+		}
+	}
+}
+
+// tell notes what the client is about to learn, and reports whether that is news: records, an error, another high
+// watermark or log start, a diverging log. After an error the partition is named again when the error is gone.
+func (p *sessionPart) tell(t *fetchTarget) bool {
+	hw, logStart := int64(-1), int64(-1)
+	if t.known {
+		hw, logStart = t.res.HighWatermark, t.res.LogStart
+	}
+	news := t.res.Records != nil || t.res.Diverging != nil
+	if p.toldHW != hw {
+		p.toldHW, news = hw, true
+	}
+	if p.toldLogStart != logStart {
+		p.toldLogStart, news = logStart, true
+	}
+	if t.code != codeNone {
+		p.toldHW, news = -1, true
+	}
+	return news
+}

@@ -1,0 +1,100 @@
+package broker
+
+import (
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// ApiVersions (18): versions 0–4. Kafka 4.4 serves 5 as well; kmsg does not know it, and a client that asks with 5 takes
+// the version-0 answer (KIP-511) and asks again.
+var apiApiVersions = api{key: keyApiVersions, name: "ApiVersions", min: 0, max: 4, handle: typed((*Server).apiVersions)}
+
+// feature is one of Kafka's feature levels (KIP-584), as Kafka 4.4.0 reports it. Format: do not renumber.
+type feature struct {
+	name                string
+	min, max, finalized int16
+}
+
+// features lists only what this broker has: finalizing a level tells clients that they may rely on it.
+// transaction.version and group.version stay at 0 until their coordinators exist.
+var features = []feature{
+	{"eligible.leader.replicas.version", 0, 1, 1},
+	{"kraft.version", 0, 1, 0},
+	{"metadata.version", metadataVersionMin, metadataVersionMax, metadataVersionMax},
+}
+
+const (
+	metadataVersionMin  int16 = 7  // 3.3-IV3
+	metadataVersionMax  int16 = 32 // 4.4-IV2
+	finalizedEpochFirst       = 1
+)
+
+func (s *Server) apiVersions(r *request, q *kmsg.ApiVersionsRequest) (kmsg.Response, error) {
+	resp := kmsg.NewPtrApiVersionsResponse()
+	if r.version >= 3 && (!softwareName(q.ClientSoftwareName) || !softwareName(q.ClientSoftwareVersion)) {
+		resp.ErrorCode = codeInvalidRequest
+		return resp, nil
+	}
+	resp.ApiKeys = s.table.advertised()
+	for _, f := range features {
+		if r.version < 4 && f.min == 0 {
+			continue // older clients take a minimum of 0 for an error (KAFKA-17011)
+		}
+		a := kmsg.NewApiVersionsResponseSupportedFeature()
+		a.Name, a.MinVersion, a.MaxVersion = f.name, f.min, f.max
+		resp.SupportedFeatures = append(resp.SupportedFeatures, a)
+	}
+	for _, f := range features {
+		if f.finalized == 0 {
+			continue
+		}
+		a := kmsg.NewApiVersionsResponseFinalizedFeature()
+		a.Name, a.MinVersionLevel, a.MaxVersionLevel = f.name, f.finalized, f.finalized
+		resp.FinalizedFeatures = append(resp.FinalizedFeatures, a)
+	}
+	resp.FinalizedFeaturesEpoch = finalizedEpochFirst
+	return resp, nil
+}
+
+// softwareName applies Kafka's pattern for client software: [a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?
+func softwareName(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		alnum := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+		if !alnum && (c != '-' && c != '.' || i == 0 || i == len(s)-1) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// advertised is what ApiVersions names: every key served.
+func (t *table) advertised() []kmsg.ApiVersionsResponseApiKey {
+	var keys []kmsg.ApiVersionsResponseApiKey
+	for _, a := range t.byKey {
+		if a == nil {
+			continue
+		}
+		k := kmsg.NewApiVersionsResponseApiKey()
+		k.ApiKey, k.MinVersion, k.MaxVersion = a.key, a.min, a.max
+		if a.advertised != nil {
+			k.MinVersion = *a.advertised
+		}
+		keys = append(keys, k)
+	}
+	return keys
+}
+
+// answerUnknownApiVersions answers a version of ApiVersions that is not served: body and header of version 0, the error, and
+// only the range of ApiVersions itself, from which the client picks the version to ask again with (KIP-511).
+func (c *conn) answerUnknownApiVersions(h *header) error {
+	resp := kmsg.NewPtrApiVersionsResponse()
+	resp.ErrorCode = codeUnsupportedVersion
+	for _, k := range c.srv.table.advertised() {
+		if k.ApiKey == keyApiVersions {
+			resp.ApiKeys = append(resp.ApiKeys, k)
+		}
+	}
+	p := newReply()
+	p.encode(h.correlation, false, resp)
+	return c.push(p, true)
+}

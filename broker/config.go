@@ -1,0 +1,101 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Config holds the limits and the identity of the front door. Names in comments are Kafka's settings.
+type Config struct {
+	NodeID int32 // node.id
+
+	RequestBytesMax        int   // socket.request.max.bytes
+	RequestBytesMaxUnknown int   // cap on a request of a connection that has yet to authenticate
+	Authenticate           bool  // the listener needs authentication: the small cap holds until it is done
+	RequestMemoryBytes     int64 // varve.request.memory.bytes: bytes of requests held at once, over all connections
+
+	ConnectionsMax      int            // max.connections
+	ConnectionsPerIPMax int            // max.connections.per.ip
+	ConnectionsPerIP    map[string]int // max.connections.per.ip.overrides
+	ConnectionRateMax   int            // max.connection.creation.rate, connections per second
+
+	IdleMax      time.Duration // connections.max.idle.ms
+	FrameMax     time.Duration // a frame that began must be complete within this time
+	WriteMax     time.Duration // an answer must be taken by the client within this time
+	InFlightMax  int           // requests of one connection whose answers are outstanding
+	RequestsTime time.Duration // request.timeout.ms: bound on calls into the metadata quorum
+
+	FetchBytesMax        int           // fetch.max.bytes
+	FetchSessionSlots    int           // max.incremental.fetch.session.cache.slots
+	FetchSessionEvict    time.Duration // a session unused for this long may be evicted
+	RemoteFetchWaitMax   time.Duration // remote.fetch.max.wait.ms
+	RemoteListWaitMax    time.Duration // remote.list.offsets.request.timeout.ms
+	PartitionsRequestMax int           // max.request.partition.size.limit
+
+	AutoCreateTopics  bool  // auto.create.topics.enable
+	NumPartitions     int32 // num.partitions
+	ReplicationFactor int16 // default.replication.factor
+	DeleteTopics      bool  // delete.topic.enable
+
+	AdvertisedHost string // advertised.listeners: host and port given to clients when the image has no brokers yet
+	AdvertisedPort int32
+	LogDir         string // log.dir, as DescribeLogDirs names it
+
+	// BrokerSettings are the settings this broker was started with (name → value), shown by DescribeConfigs as
+	// STATIC_BROKER_CONFIG. Settings left at their default are absent.
+	BrokerSettings map[string]string
+}
+
+// DefaultConfig returns Kafka's defaults, and Varve's where Kafka has no such limit.
+func DefaultConfig() Config {
+	return Config{
+		NodeID:                 1,
+		RequestBytesMax:        100 << 20,
+		RequestBytesMaxUnknown: 64 << 10,
+		RequestMemoryBytes:     256 << 20,
+		ConnectionsMax:         1<<31 - 1,
+		ConnectionsPerIPMax:    1<<31 - 1,
+		ConnectionRateMax:      1<<31 - 1,
+		IdleMax:                10 * time.Minute,
+		FrameMax:               30 * time.Second,
+		WriteMax:               60 * time.Second,
+		InFlightMax:            64,
+		RequestsTime:           30 * time.Second,
+		FetchBytesMax:          55 << 20,
+		FetchSessionSlots:      1000,
+		FetchSessionEvict:      120 * time.Second,
+		RemoteFetchWaitMax:     500 * time.Millisecond,
+		RemoteListWaitMax:      30 * time.Second,
+		PartitionsRequestMax:   2000,
+		NumPartitions:          1,
+		ReplicationFactor:      1,
+		DeleteTopics:           true,
+	}
+}
+
+// Validate reports the first setting that makes no sense.
+func (c *Config) Validate() error {
+	switch {
+	case c.RequestBytesMax < 1:
+		return errors.New("socket.request.max.bytes must be at least 1")
+	case c.RequestMemoryBytes < 1<<20:
+		return errors.New("varve.request.memory.bytes must be at least 1 MiB")
+	case c.InFlightMax < 1:
+		return errors.New("the cap on requests in flight must be at least 1")
+	case c.ConnectionsMax < 1, c.ConnectionsPerIPMax < 0, c.ConnectionRateMax < 1:
+		return errors.New("max.connections and max.connection.creation.rate must be at least 1, max.connections.per.ip at least 0")
+	case c.FetchBytesMax < 1024:
+		return errors.New("fetch.max.bytes must be at least 1024")
+	case c.IdleMax <= 0, c.FrameMax <= 0, c.WriteMax <= 0:
+		return errors.New("connection deadlines must be positive")
+	case c.FetchSessionSlots < 0:
+		return fmt.Errorf("max.incremental.fetch.session.cache.slots is %d; it must not be negative", c.FetchSessionSlots)
+	}
+	return nil
+}
+
+// requestBytesMax is the largest frame a connection may send: no more than the budget can ever hold.
+func (c *Config) requestBytesMax() int {
+	return int(min(int64(c.RequestBytesMax), c.RequestMemoryBytes))
+}

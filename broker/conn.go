@@ -1,0 +1,375 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// conn is one client connection. Its reading goroutine owns everything above mu.
+type conn struct {
+	srv    *Server
+	nc     net.Conn
+	remote string // IP, for the caps and for group member hosts
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	size      [4]byte // of the next frame: an idle connection holds no buffer
+	frame     frame
+	req       request
+	client    string // last client id, so that it is not made anew for each request
+	known     bool   // ApiVersions or any other request was answered: the small cap is over
+	appending bool   // a panic now must not be survived
+
+	// Plain timestamps, read by the sweeper; 0 = not in that state.
+	activeMillis atomic.Int64 // last time a frame began or an answer was written
+	frameMillis  atomic.Int64 // when the frame being read began
+	writeMillis  atomic.Int64 // when the write under way began
+	handleMillis atomic.Int64 // when the request being handled began
+
+	mu       sync.Mutex // guards the following
+	space    sync.Cond  // signalled when the ring shrinks or the connection closes
+	ring     []*reply   // answers in request order, from head
+	head, n  int
+	flushing bool
+	closed   bool
+
+	out net.Buffers // of the flusher
+}
+
+// request is one request while its handler runs.
+type request struct {
+	c        *conn
+	ctx      context.Context
+	api      *api
+	version  int16
+	flexible bool
+	corr     int32
+	client   string
+	body     []byte // a slice of the frame
+	answered bool
+}
+
+func newConn(s *Server, nc net.Conn, remote string) *conn {
+	c := &conn{srv: s, nc: nc, remote: remote}
+	c.ctx, c.cancel = context.WithCancel(s.ctx)
+	c.space.L = &c.mu
+	c.activeMillis.Store(s.nowMillis())
+	return c
+}
+
+// serve reads requests until the connection ends. It is the connection's one long-lived goroutine and stops when the
+// peer closes, a limit is broken or the server closes the socket.
+func (c *conn) serve() {
+	defer c.shut()
+	for {
+		err := c.next()
+		if err == nil {
+			continue
+		}
+		if !quiet(err) {
+			c.srv.log.Warn("connection closed", "client", c.remote, "client_id", c.client, "err", err)
+		}
+		return
+	}
+}
+
+// quiet says that a connection's end needs no log line: the peer went away, or we closed it and said so there.
+func quiet(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, errClosed) || errors.Is(err, io.ErrClosedPipe) || isReset(err)
+}
+
+// next reads and handles one request.
+func (c *conn) next() (err error) {
+	s := c.srv
+	limit := s.cfg.requestBytesMax()
+	if s.cfg.Authenticate && !c.known {
+		limit = min(limit, s.cfg.RequestBytesMaxUnknown)
+	}
+	n, err := readSize(c.nc, &c.size, limit)
+	if err != nil {
+		return err
+	}
+	now := s.nowMillis()
+	c.activeMillis.Store(now)
+	c.frameMillis.Store(now)
+	err = c.frame.read(c.nc, n, s.budget, c.ctx.Done())
+	c.frameMillis.Store(0)
+	keep := false
+	defer func() { c.frame.release(s.budget, keep) }()
+	if err != nil {
+		return err
+	}
+	s.stats.bytesIn.Add(int64(n) + 4)
+	c.handleMillis.Store(now)
+	keep, err = c.handle(c.frame.bytes())
+	c.handleMillis.Store(0)
+	return err
+}
+
+// handle decodes the header, checks key and version before it looks at the body, and runs the handler.
+func (c *conn) handle(b []byte) (keep bool, err error) {
+	s := c.srv
+	h, rest, err := parseHeaderStart(b)
+	if err != nil {
+		return false, err
+	}
+	a := s.table.lookup(h.key)
+	if a == nil {
+		return false, fmt.Errorf("%w: key %d", errUnsupported, h.key)
+	}
+	flexible := h.version >= a.flexible
+	if h.version < a.min || h.version > a.max {
+		if a.key != keyApiVersions {
+			return false, fmt.Errorf("%w: %s version %d", errUnsupported, a.name, h.version)
+		}
+		return false, c.answerUnknownApiVersions(&h)
+	}
+	body, err := h.parseRest(rest, flexible)
+	if err != nil {
+		return false, err
+	}
+	if string(h.client) != c.client {
+		c.client = string(h.client)
+	}
+	c.req = request{
+		c: c, ctx: c.ctx, api: a, version: h.version, flexible: flexible,
+		corr: h.correlation, client: c.client, body: body,
+	}
+	defer c.recoverHandler(&err)
+	s.stats.requests[a.key].Add(1)
+	if err := a.handle(s, &c.req); err != nil {
+		return a.keeps, err
+	}
+	c.known = true
+	if !c.req.answered {
+		return a.keeps, fmt.Errorf("%s version %d: handler gave no answer", a.name, h.version)
+	}
+	return a.keeps, nil
+}
+
+// recoverHandler turns a handler's panic into the end of its connection. While an append is under way the panic goes on:
+// a log in an unknown state must not be written to again.
+func (c *conn) recoverHandler(err *error) {
+	if c.appending {
+		return
+	}
+	v := recover()
+	if v == nil {
+		return
+	}
+	c.srv.stats.panics.Add(1)
+	c.srv.log.Error("request handler panicked", "client", c.remote, "api", c.req.api.name, "version", c.req.version,
+		"panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+	*err = errClosed
+}
+
+// send answers the request with resp.
+func (r *request) send(resp kmsg.Response) error {
+	p := newReply()
+	p.encode(r.corr, r.flexible && r.api.key != keyApiVersions, resp)
+	return r.reply(p)
+}
+
+// reply answers the request with p, which must be finished.
+func (r *request) reply(p *reply) error {
+	r.answered = true
+	return r.c.push(p, true)
+}
+
+// later reserves the request's place among the answers for p, which complete() will finish.
+func (r *request) later(p *reply) error {
+	r.answered = true
+	return r.c.push(p, false)
+}
+
+// push appends p to the ring, waiting for room, and writes what can be written. The caller is the reading goroutine.
+func (c *conn) push(p *reply, done bool) error {
+	c.mu.Lock()
+	for c.n == c.srv.cfg.InFlightMax && !c.closed {
+		c.space.Wait()
+	}
+	if c.closed {
+		c.mu.Unlock()
+		p.free()
+		return errClosed
+	}
+	p.done = done
+	c.enqueueLocked(p)
+	mine := done && c.n == 1 && !c.flushing
+	if mine {
+		c.flushing = true
+	}
+	c.mu.Unlock()
+	if mine {
+		c.flush()
+	}
+	return nil
+}
+
+func (c *conn) enqueueLocked(p *reply) {
+	if c.n == len(c.ring) {
+		grown := make([]*reply, max(4, 2*len(c.ring)))
+		for i := range c.n {
+			grown[i] = c.ring[(c.head+i)%len(c.ring)]
+		}
+		c.ring, c.head = grown, 0
+	}
+	c.ring[(c.head+c.n)%len(c.ring)] = p
+	c.n++
+}
+
+// complete marks a reply that was pushed unfinished as ready. It may be called from any goroutine and never blocks on the
+// socket: when the reply is the oldest, a goroutine of its own writes it.
+func (c *conn) complete(p *reply) {
+	c.mu.Lock()
+	p.done = true
+	if c.closed {
+		c.mu.Unlock()
+		return // shut has taken the ring and frees its replies
+	}
+	start := !c.flushing && c.n > 0 && c.ring[c.head] == p
+	if start {
+		c.flushing = true
+	}
+	c.mu.Unlock()
+	if start {
+		c.srv.wg.Go(c.flush)
+	}
+}
+
+// flush writes finished replies from the head of the ring until it meets an unfinished one. One goroutine at a time:
+// c.flushing is its baton.
+func (c *conn) flush() {
+	var batch [16]*reply
+	for {
+		c.mu.Lock()
+		k := 0
+		for k < len(batch) && c.n > 0 && c.ring[c.head].done {
+			batch[k] = c.ring[c.head]
+			c.ring[c.head] = nil
+			c.head = (c.head + 1) % len(c.ring)
+			c.n--
+			k++
+		}
+		if k == 0 {
+			c.flushing = false
+			c.mu.Unlock()
+			return
+		}
+		c.space.Signal()
+		c.mu.Unlock()
+		err := c.write(batch[:k])
+		for i := range k {
+			batch[i].free()
+			batch[i] = nil
+		}
+		if err != nil {
+			c.abort()
+		}
+	}
+}
+
+// write sends replies; small ones share a system call.
+func (c *conn) write(batch []*reply) error {
+	s := c.srv
+	c.writeMillis.Store(s.nowMillis())
+	defer func() {
+		c.writeMillis.Store(0)
+		c.activeMillis.Store(s.nowMillis())
+	}()
+	var w io.Writer = c.nc
+	counted := int64(0)
+	for len(batch) > 0 {
+		k := 0
+		for k < len(batch) && len(batch[k].spans) == 0 {
+			k++
+		}
+		if k > 1 {
+			c.out = c.out[:0]
+			for _, p := range batch[:k] {
+				c.out = append(c.out, p.head)
+				counted += int64(len(p.head))
+			}
+			bufs := c.out
+			if _, err := bufs.WriteTo(w); err != nil {
+				return err
+			}
+			batch = batch[k:]
+			continue
+		}
+		if err := batch[0].writeTo(w); err != nil {
+			return err
+		}
+		counted += replyBytes(batch[0])
+		batch = batch[1:]
+	}
+	s.stats.bytesOut.Add(counted)
+	return nil
+}
+
+func replyBytes(p *reply) int64 {
+	n := int64(len(p.head))
+	for i := range p.spans {
+		n += int64(p.spans[i].records.Len())
+	}
+	return n
+}
+
+// abort closes the socket so that the reading goroutine ends. Safe from any goroutine, any number of times.
+func (c *conn) abort() {
+	c.cancel()
+	c.nc.Close()
+	c.mu.Lock()
+	c.closed = true
+	c.space.Broadcast()
+	c.mu.Unlock()
+}
+
+// shut ends the connection: outstanding operations are abandoned and unsent answers dropped.
+func (c *conn) shut() {
+	c.abort()
+	c.mu.Lock()
+	var waits []waiting
+	for c.n > 0 {
+		p := c.ring[c.head]
+		c.ring[c.head] = nil
+		c.head = (c.head + 1) % len(c.ring)
+		c.n--
+		if p.done {
+			p.free()
+		} else if p.wait != nil {
+			waits = append(waits, p.wait)
+		}
+	}
+	c.mu.Unlock()
+	for _, w := range waits {
+		w.abandon()
+	}
+	c.srv.forget(c)
+}
+
+// expire lets the oldest outstanding operations give up. Called by the sweeper.
+func (c *conn) expire(nowMillis int64) {
+	var due [16]waiting
+	k := 0
+	c.mu.Lock()
+	for i := 0; i < c.n && k < len(due); i++ {
+		if p := c.ring[(c.head+i)%len(c.ring)]; !p.done && p.wait != nil {
+			due[k] = p.wait
+			k++
+		}
+	}
+	c.mu.Unlock()
+	for _, w := range due[:k] {
+		w.expire(nowMillis)
+	}
+}

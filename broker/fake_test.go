@@ -1,0 +1,424 @@
+package broker
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/varvelog/varve/hot/batch"
+	"github.com/varvelog/varve/meta/topic"
+	"github.com/varvelog/varve/replica"
+)
+
+// fakePartitions is a set of partitions in memory.
+type fakePartitions struct {
+	mu     sync.Mutex
+	byName map[string][]*fakePartition
+	byID   map[topic.ID][]*fakePartition
+}
+
+func newFakePartitions() *fakePartitions {
+	return &fakePartitions{byName: map[string][]*fakePartition{}, byID: map[topic.ID][]*fakePartition{}}
+}
+
+func (f *fakePartitions) add(name string, n int) topic.ID {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	id := topic.NewID()
+	for i := range n {
+		p := &fakePartition{id: topic.Partition{Topic: name, ID: id, Index: int32(i)}, committed: true}
+		f.byName[name] = append(f.byName[name], p)
+	}
+	f.byID[id] = f.byName[name]
+	return id
+}
+
+func (f *fakePartitions) Partition(name string, index int32) (Partition, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	ps := f.byName[name]
+	if index < 0 || int(index) >= len(ps) {
+		return nil, replica.ErrUnknownPartition
+	}
+	return ps[index], nil
+}
+
+func (f *fakePartitions) PartitionByID(id topic.ID, index int32) (Partition, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	ps, ok := f.byID[id]
+	if !ok {
+		return nil, replica.ErrUnknownTopicID
+	}
+	if index < 0 || int(index) >= len(ps) {
+		return nil, replica.ErrUnknownPartition
+	}
+	return ps[index], nil
+}
+
+func (f *fakePartitions) Ready(name string, index int32) bool {
+	p, err := f.Partition(name, index)
+	return err == nil && p.(*fakePartition).failure() == nil
+}
+
+func (f *fakePartitions) NewWaiter(minBytes int) Waiter {
+	return &fakeWaiter{min: minBytes, c: make(chan struct{}, 1)}
+}
+
+// fakePartition holds batches; below localStart they are cold.
+type fakePartition struct {
+	id topic.Partition
+
+	mu         sync.Mutex
+	err        error
+	appendErr  error
+	batches    [][]byte
+	end        int64
+	logStart   int64
+	localStart int64
+	hwLag      int64
+	committed  bool // commits at once; otherwise by commit()
+	waits      []func(error)
+	waiters    []*fakeWaiter
+	appends    [][]byte
+	coldGate   chan struct{} // ReadCold waits for it
+	coldReads  int
+	diverging  *replica.Diverging
+	aborted    []batch.AbortedTxn
+	lastFetch  []replica.ReadRequest
+	released   int
+	handed     int
+}
+
+func (p *fakePartition) failure() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err
+}
+
+func (p *fakePartition) ID() topic.Partition { return p.id }
+
+func (p *fakePartition) Append(records []byte, r replica.AppendRequest) (replica.Appended, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil || p.appendErr != nil {
+		return replica.Appended{}, cmpOr(p.err, p.appendErr)
+	}
+	b := batch.Batch(records)
+	b.SetBaseOffset(p.end)
+	kept := slices.Clone(records)
+	p.batches = append(p.batches, kept)
+	base := p.end
+	p.end += int64(b.LastOffsetDelta()) + 1
+	if p.committed {
+		for _, w := range p.waiters {
+			w.fire()
+		}
+	}
+	return replica.Appended{BaseOffset: base, LastOffset: p.end - 1, LogAppendTime: -1, LogStart: p.logStart, LeaderEpoch: 1}, nil
+}
+
+func cmpOr(a, b error) error {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+func (p *fakePartition) OnCommitted(epoch int32, offset int64, fn func(error)) func() {
+	p.mu.Lock()
+	if p.committed {
+		p.mu.Unlock()
+		fn(nil)
+		return func() {}
+	}
+	p.waits = append(p.waits, fn)
+	p.mu.Unlock()
+	return func() {}
+}
+
+// commit finishes every waiting acknowledgement.
+func (p *fakePartition) commit(err error) {
+	p.mu.Lock()
+	waits := p.waits
+	p.waits = nil
+	p.mu.Unlock()
+	for _, fn := range waits {
+		fn(err)
+	}
+}
+
+func (p *fakePartition) waiting() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.waits)
+}
+
+func (p *fakePartition) Read(r replica.ReadRequest) (replica.ReadResult, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lastFetch = append(p.lastFetch, r)
+	if p.err != nil {
+		return replica.ReadResult{}, p.err
+	}
+	res := replica.ReadResult{HighWatermark: p.end - p.hwLag, LastStable: p.end - p.hwLag, LogStart: p.logStart, Diverging: p.diverging}
+	if p.diverging != nil {
+		return res, nil
+	}
+	if r.Offset < p.logStart || r.Offset > p.end {
+		return res, replica.ErrOffsetOutOfRange
+	}
+	if r.Offset < p.localStart {
+		res.Cold = true
+		return res, nil
+	}
+	p.fill(r, &res)
+	return res, nil
+}
+
+func (p *fakePartition) fill(r replica.ReadRequest, res *replica.ReadResult) {
+	if r.Isolation == 1 {
+		res.Aborted = append([]batch.AbortedTxn{}, p.aborted...)
+	}
+	var out []byte
+	for _, b := range p.batches {
+		x := batch.Batch(b)
+		if x.LastOffset() < r.Offset || x.LastOffset() >= res.HighWatermark {
+			continue
+		}
+		if len(out)+len(b) > r.MaxBytes && !(r.MinOne && len(out) == 0) {
+			break
+		}
+		out = append(out, b...)
+	}
+	if len(out) > 0 {
+		p.handed++
+		res.Records = &fakeRecords{b: out, p: p}
+	}
+}
+
+func (p *fakePartition) ReadCold(ctx context.Context, r replica.ReadRequest) (replica.ReadResult, error) {
+	p.mu.Lock()
+	p.coldReads++
+	gate := p.coldGate
+	p.mu.Unlock()
+	if gate != nil {
+		select {
+		case <-gate:
+		case <-ctx.Done():
+			return replica.ReadResult{}, ctx.Err()
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	res := replica.ReadResult{HighWatermark: p.end, LastStable: p.end, LogStart: p.logStart}
+	p.fill(r, &res)
+	return res, nil
+}
+
+type fakeRecords struct {
+	b []byte
+	p *fakePartition
+}
+
+func (r *fakeRecords) Len() int { return len(r.b) }
+func (r *fakeRecords) WriteTo(w io.Writer) (int64, error) {
+	n, err := w.Write(r.b)
+	return int64(n), err
+}
+func (r *fakeRecords) Release() {
+	r.p.mu.Lock()
+	r.p.released++
+	r.p.mu.Unlock()
+}
+
+type fakeWaiter struct {
+	min   int
+	once  sync.Once
+	c     chan struct{}
+	parts []*fakePartition
+}
+
+func (w *fakeWaiter) fire() { w.once.Do(func() { w.c <- struct{}{} }) }
+
+func (w *fakeWaiter) Watch(x Partition, offset int64, isolation int8) {
+	p := x.(*fakePartition)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waiters = append(p.waiters, w)
+	w.parts = append(w.parts, p)
+	if offset < p.end-p.hwLag {
+		w.fire()
+	}
+}
+func (w *fakeWaiter) C() <-chan struct{} { return w.c }
+func (w *fakeWaiter) Close() {
+	for _, p := range w.parts {
+		p.mu.Lock()
+		p.waiters = slices.DeleteFunc(p.waiters, func(x *fakeWaiter) bool { return x == w })
+		p.mu.Unlock()
+	}
+}
+
+// watched is how many long polls watch p.
+func (p *fakePartition) watched() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.waiters)
+}
+
+// testServer is a server on a loopback port, over fakes.
+type testServer struct {
+	*Server
+	parts *fakePartitions
+	addr  string
+}
+
+func startServer(t testing.TB, change func(*Config)) *testServer {
+	t.Helper()
+	cfg := DefaultConfig()
+	cfg.AdvertisedHost, cfg.AdvertisedPort = "127.0.0.1", 9092
+	if change != nil {
+		change(&cfg)
+	}
+	parts := newFakePartitions()
+	s := New(cfg, Deps{Partitions: parts})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := s.Close(ctx); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		if err := <-served; err != ErrServerClosed {
+			t.Errorf("serve: %v", err)
+		}
+		if used := s.budget.used(); used != 0 {
+			t.Errorf("request budget: %d bytes never given back", used)
+		}
+	})
+	return &testServer{s, parts, l.Addr().String()}
+}
+
+// client speaks raw kmsg to a server.
+type client struct {
+	t    testing.TB
+	nc   net.Conn
+	corr int32
+}
+
+func dial(t testing.TB, addr string) *client {
+	t.Helper()
+	nc, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { nc.Close() })
+	return &client{t: t, nc: nc}
+}
+
+var formatter = kmsg.NewRequestFormatter(kmsg.FormatterClientID("test"))
+
+// send writes one request and returns its correlation id.
+func (c *client) send(req kmsg.Request) int32 {
+	c.t.Helper()
+	c.corr++
+	if _, err := c.nc.Write(formatter.AppendRequest(nil, req, c.corr)); err != nil {
+		c.t.Fatalf("send: %v", err)
+	}
+	return c.corr
+}
+
+// receive reads one frame and returns correlation id and the rest.
+func (c *client) receive() (int32, []byte, error) {
+	c.nc.SetReadDeadline(time.Now().Add(10 * time.Second))
+	var size [4]byte
+	if _, err := io.ReadFull(c.nc, size[:]); err != nil {
+		return 0, nil, err
+	}
+	b := make([]byte, binary.BigEndian.Uint32(size[:]))
+	if _, err := io.ReadFull(c.nc, b); err != nil {
+		return 0, nil, err
+	}
+	return int32(binary.BigEndian.Uint32(b)), b[4:], nil
+}
+
+// response reads the answer to req.
+func (c *client) response(req kmsg.Request, corr int32) kmsg.Response {
+	c.t.Helper()
+	got, b, err := c.receive()
+	if err != nil {
+		c.t.Fatalf("receive: %v", err)
+	}
+	if got != corr {
+		c.t.Fatalf("correlation id %d, want %d", got, corr)
+	}
+	resp := req.ResponseKind()
+	resp.SetVersion(req.GetVersion())
+	if resp.IsFlexible() && req.Key() != keyApiVersions {
+		if b[0] != 0 {
+			c.t.Fatalf("response header tags: %x", b[0])
+		}
+		b = b[1:]
+	}
+	if err := resp.ReadFrom(b); err != nil {
+		c.t.Fatalf("decode answer: %v", err)
+	}
+	if again := resp.AppendTo(nil); !bytes.Equal(again, b) {
+		c.t.Fatalf("answer is not what kmsg writes:\n got %x\nkmsg %x", b, again)
+	}
+	return resp
+}
+
+// ask sends req and reads its answer, which must be byte for byte what kmsg makes of it.
+func (c *client) ask(req kmsg.Request) kmsg.Response {
+	c.t.Helper()
+	return c.response(req, c.send(req))
+}
+
+// closed waits until the server has closed the connection.
+func (c *client) closed() {
+	c.t.Helper()
+	if _, _, err := c.receive(); err == nil {
+		c.t.Fatal("the connection is still open")
+	} else if ne, ok := err.(net.Error); ok && ne.Timeout() {
+		c.t.Fatal("the connection is still open")
+	}
+}
+
+// oneBatch is a batch of records with the given values.
+func oneBatch(t testing.TB, values ...string) []byte {
+	t.Helper()
+	b := batch.NewBuilder(batch.Options{})
+	for _, v := range values {
+		b.Append(time.Now().UnixMilli(), nil, []byte(v), nil)
+	}
+	return slices.Clone([]byte(b.Bytes()))
+}
+
+// eventually waits for a condition.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 10 s: %s", what)
+		}
+		<-tick.C
+	}
+}

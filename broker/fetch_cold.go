@@ -1,0 +1,75 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/varvelog/varve/replica"
+)
+
+const (
+	// coldReadsMax bounds the cold reads that one fetch has under way; the tier bounds them over all fetches.
+	coldReadsMax = 16
+
+	// coldGrace is how long a fetch that has hot records waits for its cold partitions: long enough for what the cache
+	// holds. A read that misses goes on filling the cache without the fetch, and the next fetch finds it there.
+	coldGrace = 5 * time.Millisecond
+)
+
+// fetchCold reads the cold partitions of a fetch, all at once. With enough hot bytes in hand it waits only for what comes
+// at once; without, for as long as remote.fetch.max.wait.ms says. A read that does not make it leaves its partition empty
+// and without an error, as in Kafka.
+func (s *Server) fetchCold(r *request, op *fetchOp, minBytes int) {
+	wait := s.cfg.RemoteFetchWaitMax
+	if op.settled || (op.bytes > 0 && op.bytes >= minBytes) {
+		wait = coldGrace
+	}
+	ctx, cancel := context.WithTimeout(r.ctx, wait)
+	defer cancel()
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, coldReadsMax)
+	minOne := op.bytes == 0
+	for i := range op.targets {
+		t := &op.targets[i]
+		if t.cold == 0 {
+			continue
+		}
+		rr := op.readRequest(t, t.cold, minOne)
+		minOne = false
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			s.readCold(ctx, r, t, rr)
+		})
+	}
+	wg.Wait()
+	for i := range op.targets {
+		if t := &op.targets[i]; t.cold > 0 && t.res.Records != nil {
+			op.bytes += t.res.Records.Len()
+		}
+	}
+}
+
+func (s *Server) readCold(ctx context.Context, r *request, t *fetchTarget, rr replica.ReadRequest) {
+	defer s.recoverCold(r, t)
+	res, err := t.part.ReadCold(ctx, rr)
+	if err != nil && ctx.Err() != nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
+		// Out of time: the offsets that Read found stand, without records.
+		t.res.Records, t.res.Cold = nil, false
+		return
+	}
+	t.res = res
+	s.fetchError(r, t, err)
+}
+
+// recoverCold keeps a panic in a cold read within its partition: it runs on a goroutine of its own, where the
+// connection's recover does not reach.
+func (s *Server) recoverCold(r *request, t *fetchTarget) {
+	if v := recover(); v != nil {
+		s.stats.panics.Add(1)
+		s.log.Error("cold read panicked", "topic", t.key.name, "partition", t.key.index, "panic", v)
+		t.res, t.code, t.known = replica.ReadResult{}, codeUnknownServerError, false
+	}
+}

@@ -1,0 +1,257 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// Server is the Kafka listener of one broker.
+type Server struct {
+	cfg      Config
+	deps     Deps
+	log      *slog.Logger
+	table    *table
+	budget   *budget
+	sessions *sessions
+	stats    counters
+	ctx      context.Context // ends with Close
+	cancel   context.CancelFunc
+	wg       sync.WaitGroup
+
+	mu        sync.Mutex // guards the following
+	closed    bool
+	listeners map[net.Listener]struct{}
+	conns     map[*conn]struct{}
+	perIP     map[string]int
+	sweeping  bool
+}
+
+// New makes a server; it does nothing before Serve. It panics on a Config that does not validate.
+func New(cfg Config, deps Deps) *Server {
+	if err := cfg.Validate(); err != nil {
+		panic("broker: " + err.Error())
+	}
+	if deps.Logger == nil {
+		deps.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{
+		cfg: cfg, deps: deps, log: deps.Logger, table: newTable(apis),
+		budget:    newBudget(cfg.RequestMemoryBytes),
+		sessions:  newSessions(cfg.FetchSessionSlots, cfg.FetchSessionEvict.Milliseconds()),
+		listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{}, perIP: map[string]int{},
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+func (s *Server) nowMillis() int64 { return time.Now().UnixMilli() }
+
+// Serve accepts connections from l until l fails or Close is called; then it returns ErrServerClosed.
+func (s *Server) Serve(l net.Listener) error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		l.Close()
+		return ErrServerClosed
+	}
+	s.listeners[l] = struct{}{}
+	s.mu.Unlock()
+	defer func() {
+		l.Close()
+		s.mu.Lock()
+		delete(s.listeners, l)
+		s.mu.Unlock()
+	}()
+	rate := acceptRate{perSecond: float64(s.cfg.ConnectionRateMax)}
+	pause := time.Duration(0)
+	for {
+		nc, err := l.Accept()
+		if err != nil {
+			if s.ctx.Err() != nil {
+				return ErrServerClosed
+			}
+			if !temporary(err) {
+				return err
+			}
+			// Out of descriptors or memory: accepting faster will not help.
+			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+			s.log.Warn("accept failed, waiting", "err", err, "wait", pause)
+			if !s.sleep(pause) {
+				return ErrServerClosed
+			}
+			continue
+		}
+		pause = 0
+		if d := rate.wait(time.Now()); d > 0 && !s.sleep(d) {
+			nc.Close()
+			return ErrServerClosed
+		}
+		s.admit(nc)
+	}
+}
+
+// temporary says whether accepting may succeed again.
+func temporary(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOBUFS) ||
+		errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.ECONNABORTED) || errors.Is(err, syscall.EINTR)
+}
+
+func isReset(err error) bool {
+	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// sleep waits for d; false means that the server was closed meanwhile.
+func (s *Server) sleep(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-s.ctx.Done():
+		return false
+	}
+}
+
+// admit starts serving nc unless a cap on connections says no.
+func (s *Server) admit(nc net.Conn) {
+	ip := remoteIP(nc)
+	s.mu.Lock()
+	limit := s.cfg.ConnectionsPerIPMax
+	if n, ok := s.cfg.ConnectionsPerIP[ip]; ok {
+		limit = n
+	}
+	if s.closed || len(s.conns) >= s.cfg.ConnectionsMax || s.perIP[ip] >= limit {
+		s.mu.Unlock()
+		s.stats.refused.Add(1)
+		nc.Close()
+		return
+	}
+	c := newConn(s, nc, ip)
+	s.conns[c] = struct{}{}
+	s.perIP[ip]++
+	if !s.sweeping {
+		s.sweeping = true
+		s.wg.Go(s.sweep)
+	}
+	s.wg.Go(c.serve)
+	s.mu.Unlock()
+	s.stats.accepted.Add(1)
+	if t, ok := nc.(*net.TCPConn); ok {
+		t.SetNoDelay(true)
+		t.SetKeepAlive(true)
+	}
+}
+
+func remoteIP(nc net.Conn) string {
+	if a, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
+		return a.IP.String()
+	}
+	return nc.RemoteAddr().String()
+}
+
+// forget takes a connection that ended off the books.
+func (s *Server) forget(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.conns[c]; !ok {
+		return
+	}
+	delete(s.conns, c)
+	if s.perIP[c.remote]--; s.perIP[c.remote] <= 0 {
+		delete(s.perIP, c.remote)
+	}
+}
+
+// Close stops accepting, ends every connection and waits until their goroutines are gone or ctx ends. It is idempotent.
+func (s *Server) Close(ctx context.Context) error {
+	s.cancel()
+	s.mu.Lock()
+	s.closed = true
+	for l := range s.listeners {
+		l.Close()
+	}
+	conns := make([]*conn, 0, len(s.conns))
+	for c := range s.conns {
+		conns = append(conns, c)
+	}
+	s.mu.Unlock()
+	for _, c := range conns {
+		c.abort()
+	}
+	done := make(chan struct{})
+	go func() {
+		s.wg.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// acceptRate spaces new connections: a token bucket of one second's worth.
+type acceptRate struct {
+	perSecond float64
+	tokens    float64
+	last      time.Time
+}
+
+// wait returns how long to hold back the connection just accepted.
+func (r *acceptRate) wait(now time.Time) time.Duration {
+	if r.last.IsZero() {
+		r.tokens = r.perSecond
+	} else {
+		r.tokens = min(r.perSecond, r.tokens+now.Sub(r.last).Seconds()*r.perSecond)
+	}
+	r.last = now
+	r.tokens--
+	if r.tokens >= 0 {
+		return 0
+	}
+	return time.Duration(-r.tokens / r.perSecond * float64(time.Second))
+}
+
+// counters are the server's own figures; Stats is their copy for the outside.
+type counters struct {
+	accepted, refused, panics, expired atomic.Int64
+	bytesIn, bytesOut                  atomic.Int64
+	requests                           [keyMax + 1]atomic.Int64
+}
+
+// Stats is a snapshot of what the front door has done and holds.
+type Stats struct {
+	Connections                int
+	Accepted, Refused, Expired int64 // connections taken, turned away by a cap, closed by a deadline
+	Panics                     int64
+	BytesIn, BytesOut          int64
+	RequestBytesHeld           int64 // of the request budget
+	FetchSessions              int
+	Requests                   map[string]int64 // by API name
+}
+
+// Stats returns a snapshot.
+func (s *Server) Stats() Stats {
+	s.mu.Lock()
+	conns := len(s.conns)
+	s.mu.Unlock()
+	st := Stats{
+		Connections: conns, Accepted: s.stats.accepted.Load(), Refused: s.stats.refused.Load(),
+		Expired: s.stats.expired.Load(), Panics: s.stats.panics.Load(),
+		BytesIn: s.stats.bytesIn.Load(), BytesOut: s.stats.bytesOut.Load(),
+		RequestBytesHeld: s.budget.used(), FetchSessions: s.sessions.len(), Requests: map[string]int64{},
+	}
+	for k, a := range s.table.byKey {
+		if a != nil {
+			st.Requests[a.name] = s.stats.requests[k].Load()
+		}
+	}
+	return st
+}

@@ -1,0 +1,205 @@
+package broker
+
+import (
+	"math/rand/v2"
+	"sync"
+
+	"github.com/varvelog/varve/meta/topic"
+)
+
+// Fetch sessions (KIP-227). A client names its partitions once; later fetches of the session name only what changed, and
+// answers leave out partitions with nothing new.
+
+const (
+	sessionNone  int32 = 0  // session id: none
+	epochInitial int32 = 0  // session epoch: a full fetch that wants a session
+	epochFinal   int32 = -1 // session epoch: a full fetch that wants none
+)
+
+// partKey names a partition within a session: by id from version 13 on, by name before.
+type partKey struct {
+	id    topic.ID
+	name  string
+	index int32
+}
+
+// sessionPart is one partition of a session: what the client asked for, and what it was told last.
+type sessionPart struct {
+	key              partKey
+	offset           int64
+	maxBytes         int32
+	currentEpoch     int32
+	lastFetchedEpoch int32
+	toldHW           int64 // -1 forces the partition into the next answer
+	toldLogStart     int64
+	prev, next       *sessionPart // the session's order
+}
+
+// session is one client's fetch session.
+type session struct {
+	id      int32
+	usesIDs bool
+	created int64 // millis
+
+	mu    sync.Mutex // guards the following
+	epoch int32      // expected of the next fetch
+	parts map[partKey]*sessionPart
+	order sessionPart // ring through prev and next; partitions that got data go last
+
+	// Guarded by sessions.mu.
+	used             int64 // millis
+	size             int
+	lruPrev, lruNext *session
+}
+
+// sessions is the bounded set of fetch sessions: least recently used first.
+type sessions struct {
+	slots       int
+	evictMillis int64
+
+	mu   sync.Mutex // guards the following
+	byID map[int32]*session
+	lru  session // ring through lruPrev and lruNext
+}
+
+func newSessions(slots int, evictMillis int64) *sessions {
+	c := &sessions{slots: slots, evictMillis: evictMillis, byID: map[int32]*session{}}
+	c.lru.lruPrev, c.lru.lruNext = &c.lru, &c.lru
+	return c
+}
+
+func (c *sessions) len() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.byID)
+}
+
+// get finds a session without touching it.
+func (c *sessions) get(id int32) *session {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.byID[id]
+}
+
+// touch moves a session to the young end and notes its size.
+func (c *sessions) touch(x *session, size int, now int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.byID[x.id] != x {
+		return // evicted meanwhile
+	}
+	x.used, x.size = now, size
+	c.unlink(x)
+	c.link(x)
+}
+
+// remove closes a session.
+func (c *sessions) remove(id int32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if x := c.byID[id]; x != nil {
+		c.dropLocked(x)
+	}
+}
+
+// add gives x an id and a slot, evicting another session when that is allowed: one unused for evictMillis, or, among those
+// at least that old, the smallest if it is smaller than x. It reports false when there is no room.
+func (c *sessions) add(x *session, size int, now int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.byID) >= c.slots && !c.evictLocked(size, now) {
+		return false
+	}
+	for {
+		x.id = rand.Int32N(1<<31-2) + 1
+		if c.byID[x.id] == nil {
+			break
+		}
+	}
+	x.created, x.used, x.size = now, now, size
+	c.byID[x.id] = x
+	c.link(x)
+	return true
+}
+
+func (c *sessions) evictLocked(size int, now int64) bool {
+	oldest := c.lru.lruNext
+	if oldest == &c.lru {
+		return false
+	}
+	if now-oldest.used > c.evictMillis {
+		c.dropLocked(oldest)
+		return true
+	}
+	var smallest *session
+	for x := c.lru.lruNext; x != &c.lru; x = x.lruNext {
+		if now-x.created >= c.evictMillis && (smallest == nil || x.size < smallest.size) {
+			smallest = x
+		}
+	}
+	if smallest == nil || smallest.size >= size {
+		return false
+	}
+	c.dropLocked(smallest)
+	return true
+}
+
+func (c *sessions) dropLocked(x *session) {
+	delete(c.byID, x.id)
+	c.unlink(x)
+}
+
+func (c *sessions) link(x *session) {
+	last := c.lru.lruPrev
+	x.lruPrev, x.lruNext = last, &c.lru
+	last.lruNext, c.lru.lruPrev = x, x
+}
+
+func (c *sessions) unlink(x *session) {
+	x.lruPrev.lruNext, x.lruNext.lruPrev = x.lruNext, x.lruPrev
+	x.lruPrev, x.lruNext = nil, nil
+}
+
+func newSession(usesIDs bool) *session {
+	x := &session{usesIDs: usesIDs, parts: map[partKey]*sessionPart{}, epoch: epochInitial + 1}
+	x.order.prev, x.order.next = &x.order, &x.order
+	return x
+}
+
+func (x *session) addLocked(p *sessionPart) {
+	x.parts[p.key] = p
+	x.appendLocked(p)
+}
+
+func (x *session) appendLocked(p *sessionPart) {
+	last := x.order.prev
+	p.prev, p.next = last, &x.order
+	last.next, x.order.prev = p, p
+}
+
+func (x *session) unlinkLocked(p *sessionPart) {
+	p.prev.next, p.next.prev = p.next, p.prev
+	p.prev, p.next = nil, nil
+}
+
+// dropLocked forgets a partition.
+func (x *session) dropLocked(key partKey) {
+	if p := x.parts[key]; p != nil {
+		delete(x.parts, key)
+		x.unlinkLocked(p)
+	}
+}
+
+// lastLocked moves a partition that got data behind the others, so that none starves when answers are cut short.
+func (x *session) lastLocked(p *sessionPart) {
+	x.unlinkLocked(p)
+	x.appendLocked(p)
+}
+
+// nextEpoch follows e: 1, 2, …, 2^31-1, 1.
+func nextEpoch(e int32) int32 {
+	if e == 1<<31-1 {
+		return 1
+	}
+	return e + 1
+}

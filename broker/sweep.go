@@ -1,0 +1,91 @@
+package broker
+
+import (
+	"errors"
+	"net"
+	"syscall"
+	"time"
+)
+
+// sweep keeps every connection's deadlines. It runs from the first connection until Close and owns nothing: it reads
+// timestamps and closes sockets. One goroutine with a coarse clock is much cheaper than deadlines set on each request.
+func (s *Server) sweep() {
+	period := min(s.cfg.IdleMax, s.cfg.FrameMax, s.cfg.WriteMax) / 4
+	period = min(max(period, 10*time.Millisecond), 200*time.Millisecond)
+	t := time.NewTicker(period)
+	defer t.Stop()
+	var conns []*conn
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-t.C:
+		}
+		conns = conns[:0]
+		s.mu.Lock()
+		for c := range s.conns {
+			conns = append(conns, c)
+		}
+		s.mu.Unlock()
+		now := s.nowMillis()
+		for i, c := range conns {
+			c.expire(now)
+			if why := c.overdue(now); why != "" {
+				s.stats.expired.Add(1)
+				s.log.Info("connection expired", "client", c.remote, "reason", why)
+				c.abort()
+			}
+			conns[i] = nil
+		}
+	}
+}
+
+// gonePeerMillis is how long a handler may run before its peer is checked for having left: a fetch may ask to wait for
+// weeks, and its connection must not outlive the client.
+const gonePeerMillis = 2000
+
+// overdue names the deadline that c has missed, or returns "".
+func (c *conn) overdue(now int64) string {
+	cfg := &c.srv.cfg
+	if at := c.frameMillis.Load(); at != 0 && now-at > cfg.FrameMax.Milliseconds() {
+		return "request incomplete"
+	}
+	if at := c.writeMillis.Load(); at != 0 && now-at > cfg.WriteMax.Milliseconds() {
+		return "answer not taken"
+	}
+	if at := c.handleMillis.Load(); at != 0 {
+		if now-at > gonePeerMillis && peerGone(c.nc) {
+			return "peer left while its request waited"
+		}
+		return ""
+	}
+	if c.writeMillis.Load() == 0 && c.frameMillis.Load() == 0 && now-c.activeMillis.Load() > cfg.IdleMax.Milliseconds() {
+		return "idle"
+	}
+	return ""
+}
+
+// peerGone peeks at the socket: end of stream or an error means that nobody is left to answer.
+func peerGone(nc net.Conn) bool {
+	t, ok := nc.(*net.TCPConn)
+	if !ok {
+		return false
+	}
+	raw, err := t.SyscallConn()
+	if err != nil {
+		return true
+	}
+	gone := false
+	err = raw.Control(func(fd uintptr) {
+		var b [1]byte
+		n, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		switch {
+		case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.EINTR):
+		case err != nil:
+			gone = true
+		default:
+			gone = n == 0
+		}
+	})
+	return gone || err != nil
+}

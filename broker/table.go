@@ -1,0 +1,80 @@
+package broker
+
+import (
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+const keyApiVersions = 18
+
+// api is one API key as this broker serves it.
+type api struct {
+	key      int16
+	name     string
+	min, max int16 // versions served
+	// advertised is the minimum that ApiVersions names when it is not min: Produce alone (KAFKA-18659).
+	advertised *int16
+	// keeps says that the handler retains slices of the request body: the frame's buffer is then not reused.
+	keeps  bool
+	handle func(*Server, *request) error
+
+	flexible int16 // first flexible version; filled in by newTable from kmsg
+}
+
+// apis lists every key served, in order. A key that is not finished is not listed, and so is not advertised.
+var apis = []api{
+	apiProduce,
+	apiFetch,
+	apiApiVersions,
+}
+
+// keyMax bounds the table; Kafka 4.4's highest key is 94.
+const keyMax = 127
+
+// table finds an api by its key.
+type table struct {
+	byKey [keyMax + 1]*api
+}
+
+func newTable(list []api) *table {
+	t := &table{}
+	for i := range list {
+		a := list[i]
+		a.flexible = a.max + 1
+		req := kmsg.RequestForKey(a.key)
+		for v := a.max; v >= 0; v-- {
+			if req.SetVersion(v); req.IsFlexible() {
+				a.flexible = v
+			}
+		}
+		t.byKey[a.key] = &a
+	}
+	return t
+}
+
+func (t *table) lookup(key int16) *api {
+	if key < 0 || key > keyMax {
+		return nil
+	}
+	return t.byKey[key]
+}
+
+// typed makes a handler of a function from one kmsg request to its response. A response of nil with a nil error means
+// that the function has answered by itself. An error closes the connection.
+func typed[T any, P interface {
+	*T
+	kmsg.Request
+}](fn func(*Server, *request, P) (kmsg.Response, error)) func(*Server, *request) error {
+	return func(s *Server, r *request) error {
+		q := P(new(T))
+		q.SetVersion(r.version)
+		if err := decode(r, q); err != nil {
+			return err
+		}
+		resp, err := fn(s, r, q)
+		if err != nil || resp == nil {
+			return err
+		}
+		resp.SetVersion(r.version)
+		return r.send(resp)
+	}
+}
