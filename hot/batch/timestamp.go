@@ -4,7 +4,7 @@ package batch
 // target or later; timestamps inside a batch need not be in order. found is
 // false when there is none. Whether the batch is data is the caller's matter.
 func FindTimestamp(b Batch, target int64, lim Limits) (offset, timestamp int64, found bool, err error) {
-	if b.MaxTimestamp() < target && b.LogAppendTime() {
+	if b.MaxTimestamp() < target {
 		return -1, NoTimestamp, false, nil
 	}
 	var w walker

@@ -125,12 +125,12 @@ func Validate(b []byte, o ValidateOptions) (Validated, error) {
 	if target == AsProduced || (batch.Control() && batch.Codec() == None) {
 		target = batch.Codec()
 	}
-	v := validator{o: &o, batch: batch, max: NoTimestamp, ordered: true}
+	v := validator{o: o, batch: batch, max: NoTimestamp, ordered: true}
 	if err := v.run(); err != nil {
 		return Validated{RecordErrors: v.failed}, err
 	}
 	if target != batch.Codec() || !v.ordered {
-		return v.rebuild(target)
+		return rebuild(batch, o, target, v.max, v.maxAt)
 	}
 	return v.stamp(), nil
 }
@@ -233,7 +233,7 @@ func checkClientBatch(b Batch, o *ValidateOptions) error {
 
 // validator checks the records of one batch.
 type validator struct {
-	o       *ValidateOptions
+	o       ValidateOptions // by value: a pointer would move every caller's to the heap
 	batch   Batch
 	walk    walker
 	max     int64 // largest timestamp so far
@@ -248,12 +248,16 @@ type validator struct {
 func (v *validator) run() error {
 	defer v.walk.close()
 	if err := v.walk.open(v.batch, v.o.Limits); err != nil {
-		return v.unreadable(err)
+		return unreadable(err, v.o.Partition)
 	}
+	plain := v.batch.Codec() == None && !v.batch.LogAppendTime() && v.o.Origin == FromClient
 	for i := int32(0); ; i++ {
+		if plain {
+			i = v.scan(i)
+		}
 		ok, err := v.nextRecord()
 		if err != nil {
-			return v.unreadable(err)
+			return unreadable(err, v.o.Partition)
 		}
 		if !ok {
 			break
@@ -335,7 +339,7 @@ func (v *validator) verdict() error {
 }
 
 // unreadable is the refusal of a batch whose records cannot be walked.
-func (v *validator) unreadable(err error) error {
+func unreadable(err error, partition string) error {
 	kind := ErrInvalidRecord
 	var u *undecodable
 	switch {
@@ -346,7 +350,7 @@ func (v *validator) unreadable(err error) error {
 	case errors.As(err, &u):
 		kind = ErrCorrupt
 	}
-	return reject(kind, "%s in topic partition %s", err, v.o.Partition)
+	return reject(kind, "%s in topic partition %s", err, partition)
 }
 
 // stamp writes timestamp type and maximum into the batch in place.
@@ -360,28 +364,29 @@ func (v *validator) stamp() Validated {
 	return res
 }
 
-// rebuild encodes the records anew with the target codec and rising offsets.
-func (v *validator) rebuild(target Codec) (Validated, error) {
-	o := v.batch.options()
-	o.Codec, o.Level = target, v.o.level(target)
-	o.TimestampType, o.AppendTime = v.o.TimestampType, v.o.Now
-	builder := NewBuilder(o)
-	for r, err := range v.batch.Records(v.o.Limits) {
+// rebuild encodes the records of a checked batch anew, with the target codec
+// and rising offsets.
+func rebuild(b Batch, o ValidateOptions, target Codec, max, maxAt int64) (Validated, error) {
+	header := b.options()
+	header.Codec, header.Level = target, o.level(target)
+	header.TimestampType, header.AppendTime = o.TimestampType, o.Now
+	builder := NewBuilder(header)
+	for r, err := range b.Records(o.Limits) {
 		if err == nil {
 			err = builder.Append(r.Timestamp, r.Key, r.Value, r.Headers)
 		}
 		if err != nil {
-			return Validated{}, v.unreadable(err)
+			return Validated{}, unreadable(err, o.Partition)
 		}
 	}
 	res := Validated{Bytes: builder.Bytes(), Count: builder.Count(), LogAppendTime: -1, Rebuilt: true}
-	res.MaxTimestamp, res.OffsetOfMaxTimestamp = v.max, v.maxAt
-	if v.o.TimestampType == LogAppendTime {
-		res.MaxTimestamp, res.OffsetOfMaxTimestamp, res.LogAppendTime = v.o.Now, 0, v.o.Now
+	res.MaxTimestamp, res.OffsetOfMaxTimestamp = max, maxAt
+	if o.TimestampType == LogAppendTime {
+		res.MaxTimestamp, res.OffsetOfMaxTimestamp, res.LogAppendTime = o.Now, 0, o.Now
 	}
-	if v.o.MaxBytes > 0 && len(res.Bytes) > v.o.MaxBytes {
+	if o.MaxBytes > 0 && len(res.Bytes) > o.MaxBytes {
 		return Validated{}, reject(ErrTooLarge, "Message batch size is %d bytes in append to partition %s which exceeds the maximum configured size of %d.",
-			len(res.Bytes), v.o.Partition, v.o.MaxBytes)
+			len(res.Bytes), o.Partition, o.MaxBytes)
 	}
 	return res, nil
 }
