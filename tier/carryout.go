@@ -1,0 +1,239 @@
+package tier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// carryOut does what the core decided. It runs on the loop's goroutine and never
+// blocks: what may block goes to a goroutine of its own (the core bounds how many
+// there are) or to the look pool.
+func (m *Manager) carryOut(fx effect) {
+	if b, ok := fx.(fxBury); ok {
+		m.wg.Go(func() { m.bury(b) })
+		return
+	}
+	r := refOf(fx)
+	l := m.byGen[r.gen]
+	if l == nil {
+		return
+	}
+	a := answer{p: r.p, gen: r.gen}
+	switch e := fx.(type) {
+	case fxLook:
+		m.looks.add(func() { m.look(l, e, a) })
+	case fxRoll:
+		m.looks.add(func() { m.post(evRolled{a.with(l.call(l.log.Roll))}) })
+	case fxAdvanceStart:
+		m.looks.add(func() {
+			m.post(evStarted{a.with(l.call(func() error { return l.log.AdvanceLogStart(e.offset) }))})
+		})
+	case fxSetRemoteEnd:
+		if !l.resigned.Load() {
+			l.log.SetRemoteEnd(e.end)
+		}
+	case fxWatch:
+		l.watch(e.stable)
+	case fxCancel:
+		l.cancel() // left, or fenced: nothing more is started for it
+		if l.resigned.Load() {
+			delete(m.byGen, r.gen)
+		}
+	case fxRelease:
+		l.settle(e.ids)
+	case fxReport:
+		m.report(l, e)
+	default:
+		m.carryOutCall(l, fx, a)
+	}
+}
+
+// carryOutCall starts the calls that go to the archive.
+func (m *Manager) carryOutCall(l *Leadership, fx effect, a answer) {
+	ctx := l.ctx
+	switch e := fx.(type) {
+	case fxLoad:
+		m.wg.Go(func() { m.load(ctx, l, e, a) })
+	case fxClaim:
+		m.wg.Go(func() { m.claim(ctx, l, e, a) })
+	case fxUpload:
+		m.wg.Go(func() { m.upload(ctx, l, e, a) })
+	case fxCommit:
+		m.wg.Go(func() { m.commit(ctx, l, e, a) })
+	case fxOldest:
+		m.wg.Go(func() { m.oldest(ctx, l, e, a) })
+	case fxMarked:
+		m.wg.Go(func() { m.marked(ctx, l, e, a) })
+	case fxDelete:
+		m.wg.Go(func() { m.remove(ctx, l, e, a) })
+	case fxCollect:
+		m.wg.Go(func() { m.collect(ctx, l, e, a) })
+	default:
+		panic(fmt.Sprintf("tier: effect %T is not carried out", fx))
+	}
+}
+
+func (r ref) reference() ref { return r }
+
+func refOf(fx effect) ref {
+	return fx.(interface{ reference() ref }).reference()
+}
+
+func (a answer) with(err error) answer {
+	a.err = err
+	return a
+}
+
+// errResigned answers calls that came too late.
+var errResigned = errors.New("tier: leadership resigned")
+
+// call runs fn unless the leadership is over.
+func (l *Leadership) call(fn func() error) error {
+	if l.resigned.Load() {
+		return errResigned
+	}
+	return fn()
+}
+
+// deadlineSlack is how long a call may take to notice that its context ended.
+const deadlineSlack = 5 * time.Second
+
+// within runs fn under a hard deadline. A call that ignores its context is left
+// behind when the slack is over, so that it cannot hold a slot for ever; what it
+// still does in the store is an unknown outcome like any other.
+func within[T any](m *Manager, ctx context.Context, timeoutMillis int64, fn func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(timeoutMillis)*time.Millisecond)
+	type result struct {
+		v   T
+		err error
+	}
+	out := make(chan result, 1)
+	m.wg.Go(func() { // owned by this call; ends with fn
+		defer cancel()
+		v, err := fn(ctx)
+		out <- result{v, err}
+	})
+	select {
+	case r := <-out:
+		return r.v, r.err
+	case <-ctx.Done():
+	}
+	slack := time.NewTimer(deadlineSlack)
+	defer slack.Stop()
+	select {
+	case r := <-out:
+		return r.v, r.err
+	case <-slack.C:
+		var zero T
+		return zero, fmt.Errorf("call does not end: %w", context.Cause(ctx))
+	}
+}
+
+func (m *Manager) look(l *Leadership, e fxLook, a answer) {
+	var view logView
+	err := l.call(func() error {
+		view.LogOffsets = l.log.Offsets()
+		for _, s := range l.log.Sealed(e.above, math.MaxInt64) {
+			view.sealed = append(view.sealed, localSegment{
+				base: s.BaseOffset(), end: s.EndOffset(), bytes: s.SizeBytes(), maxTimestamp: s.MaxTimestamp(),
+			})
+		}
+		return nil
+	})
+	m.post(evLooked{answer: a.with(err), view: view})
+}
+
+func (m *Manager) load(ctx context.Context, l *Leadership, e fxLoad, a answer) {
+	state, ok := l.remote.Cached()
+	var err error
+	if !ok {
+		state, err = within(m, ctx, e.timeoutMillis, l.remote.State)
+	}
+	m.post(evLoaded{answer: a.with(err), state: state})
+}
+
+func (m *Manager) claim(ctx context.Context, l *Leadership, e fxClaim, a answer) {
+	state, err := within(m, ctx, e.timeoutMillis, func(ctx context.Context) (State, error) {
+		if err := l.remote.Claim(ctx, e.epoch); err != nil {
+			return State{}, err
+		}
+		return l.remote.State(ctx)
+	})
+	m.post(evClaimed{answer: a.with(err), state: state})
+}
+
+func (m *Manager) commit(ctx context.Context, l *Leadership, e fxCommit, a answer) {
+	state, err := within(m, ctx, e.timeoutMillis, func(ctx context.Context) (State, error) {
+		if err := l.remote.Commit(ctx, e.edit); err != nil {
+			return State{}, err
+		}
+		return l.remote.State(ctx)
+	})
+	m.counts.update(e.p.Topic, func(t *TopicCounters) {
+		t.Commits++
+		if err != nil {
+			t.CommitErrors++
+		}
+	})
+	m.post(evCommitted{answer: a.with(err), state: state})
+}
+
+func (m *Manager) oldest(ctx context.Context, l *Leadership, e fxOldest, a answer) {
+	type window struct {
+		segments []RemoteSegment
+		complete bool
+	}
+	w, err := within(m, ctx, e.timeoutMillis, func(ctx context.Context) (window, error) {
+		state, err := l.remote.State(ctx)
+		if err != nil {
+			return window{}, err
+		}
+		w := window{complete: true}
+		err = l.remote.Segments(ctx, state.Start, func(s RemoteSegment) bool {
+			if len(w.segments) == e.n {
+				w.complete = false
+				return false
+			}
+			w.segments = append(w.segments, s)
+			return true
+		})
+		return w, err
+	})
+	m.post(evOldest{answer: a.with(err), segments: w.segments, complete: w.complete})
+}
+
+func (m *Manager) marked(ctx context.Context, l *Leadership, e fxMarked, a answer) {
+	list, err := within(m, ctx, e.timeoutMillis, l.remote.Marked)
+	m.post(evMarked{answer: a.with(err), marked: list})
+}
+
+func (m *Manager) remove(ctx context.Context, l *Leadership, e fxDelete, a answer) {
+	_, err := within(m, ctx, e.timeoutMillis, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, m.archive.deps.Store.Delete(ctx, e.keys...)
+	})
+	m.counts.update(e.p.Topic, func(t *TopicCounters) {
+		t.DeleteRequests++
+		if err != nil {
+			t.DeleteErrors++
+		} else {
+			t.DeletedObjects += int64(len(e.keys))
+		}
+	})
+	m.post(evDeleted{answer: a.with(err), ids: e.ids, key: e.keys[0]})
+}
+
+func (m *Manager) report(l *Leadership, e fxReport) {
+	log := m.log.With("topic", e.p.Topic, "partition", e.p.Index)
+	if !e.stuck {
+		log.Info("tiering makes progress again")
+		return
+	}
+	attrs := []any{"what", e.what, "since", time.UnixMilli(e.since).UTC()}
+	if pr := e.problem; pr != nil {
+		attrs = append(attrs, "op", pr.Op, "key", pr.Key, "failures", pr.Count, "err", pr.Err)
+	}
+	log.Warn("tiering makes no progress", attrs...)
+}

@@ -1,0 +1,169 @@
+package tier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/varvelog/varve/tier/objstore"
+)
+
+// listBatch is the number of listed objects that are judged at once.
+const listBatch = 1000
+
+// collect removes objects under the partition's prefix that the manifest does not
+// name: what failed uploads, lost answers and earlier leaders left behind.
+//
+// Listing comes first, the manifest second: an object listed and not named was
+// unreferenced after it had been listed. It is too old to be committed still
+// (T7), its epoch is not above ours, and it is none of this process's own.
+func (m *Manager) collect(ctx context.Context, l *Leadership, e fxCollect, a answer) {
+	left, err := within(m, ctx, e.timeoutMillis, func(ctx context.Context) (bool, error) {
+		known, err := m.knownObjects(ctx, l.remote)
+		if err != nil {
+			return false, err
+		}
+		left := false
+		err = m.listInBatches(ctx, l.remote.Prefix(), func(batch []objstore.Object) error {
+			keys, young := orphanCandidates(m.archive.Config(), batch, l.ownKeys(), known, e.epoch,
+				time.Now().UnixMilli(), e.lifetimeMillis, mutantNone)
+			left = left || young
+			return m.removeOrphans(ctx, l, e.epoch, keys)
+		})
+		return left, err
+	})
+	m.post(evCollected{answer: a.with(err), left: left})
+}
+
+// knownObjects are the objects that the manifest as cached here names. They need
+// no question to the bucket.
+func (m *Manager) knownObjects(ctx context.Context, r *Remote) (map[SegmentID]bool, error) {
+	known := map[SegmentID]bool{}
+	err := r.Segments(ctx, math.MinInt64, func(s RemoteSegment) bool {
+		known[s.ID] = true
+		return true
+	})
+	return known, err
+}
+
+func (m *Manager) listInBatches(ctx context.Context, prefix string, judge func([]objstore.Object) error) error {
+	after := ""
+	for {
+		batch := make([]objstore.Object, 0, listBatch)
+		err := m.archive.deps.Store.List(ctx, prefix, after, func(o objstore.Object) bool {
+			batch = append(batch, o)
+			return len(batch) < listBatch
+		})
+		if err != nil {
+			return err
+		}
+		if err := judge(batch); err != nil {
+			return err
+		}
+		if len(batch) < listBatch {
+			return nil
+		}
+		after = batch[len(batch)-1].Key
+	}
+}
+
+// removeOrphans asks the manifest, read from the bucket now, and deletes what it
+// does not name. Any doubt ends it.
+func (m *Manager) removeOrphans(ctx context.Context, l *Leadership, epoch int32, keys []string) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	state, err := l.remote.Refresh(ctx)
+	if err != nil {
+		return err
+	}
+	if state.LeaderEpoch != epoch {
+		return fmt.Errorf("collect under epoch %d, manifest held by %d: %w", epoch, state.LeaderEpoch, ErrFenced)
+	}
+	named, err := l.remote.Referenced(ctx, keys)
+	if err != nil {
+		return err
+	}
+	orphans := keys[:0:0]
+	for _, k := range keys {
+		if !named[k] {
+			orphans = append(orphans, k)
+		}
+	}
+	if len(orphans) == 0 {
+		return nil
+	}
+	if err := m.archive.deps.Store.Delete(ctx, orphans...); err != nil {
+		return err
+	}
+	m.log.Info("removed orphaned objects", "topic", l.remote.Partition().Topic,
+		"partition", l.remote.Partition().Index, "objects", len(orphans), "first", orphans[0])
+	m.counts.update(l.remote.Partition().Topic, func(t *TopicCounters) { t.Orphans += int64(len(orphans)) })
+	return nil
+}
+
+// bury does one step of the removal of a deleted topic's partition.
+func (m *Manager) bury(e fxBury) {
+	_, err := within(m, m.ctx, e.timeoutMillis, func(ctx context.Context) (struct{}, error) {
+		r := m.archive.Partition(e.p)
+		switch e.step {
+		case graveRetire:
+			return struct{}{}, retire(ctx, r)
+		case graveSweep, graveSweepAgain:
+			return struct{}{}, m.sweep(ctx, r)
+		default:
+			return struct{}{}, errors.Join(m.archive.Forget(e.p), m.journal.done(e.p))
+		}
+	})
+	m.post(evBuried{e.p, e.step, err})
+}
+
+// retire fences every leader for good. A partition that never had a manifest
+// needs none now.
+func retire(ctx context.Context, r *Remote) error {
+	state, err := r.Refresh(ctx)
+	if err != nil {
+		return err
+	}
+	if state.Retired || state.LeaderEpoch < 0 && state.End < 0 {
+		return nil
+	}
+	return r.Commit(ctx, Edit{LeaderEpoch: math.MaxInt32, Retire: true})
+}
+
+// sweep deletes everything under the prefix, the head last: as long as anything
+// is left, the retired head fences late leaders.
+func (m *Manager) sweep(ctx context.Context, r *Remote) error {
+	head := ""
+	err := m.listInBatches(ctx, r.Prefix(), func(batch []objstore.Object) error {
+		keys := make([]string, 0, len(batch))
+		for _, o := range batch {
+			info, ok := m.archive.Config().ParseKey(o.Key)
+			switch {
+			case ok && info.Kind == KeyHead:
+				head = o.Key
+			case ok:
+				keys = append(keys, o.Key)
+			}
+		}
+		if len(keys) == 0 {
+			return nil
+		}
+		err := m.archive.deps.Store.Delete(ctx, keys...)
+		m.counts.update(r.Partition().Topic, func(t *TopicCounters) {
+			t.DeleteRequests++
+			if err != nil {
+				t.DeleteErrors++
+			} else {
+				t.DeletedObjects += int64(len(keys))
+			}
+		})
+		return err
+	})
+	if err != nil || head == "" {
+		return err
+	}
+	return m.archive.deps.Store.Delete(ctx, head)
+}

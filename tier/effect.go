@@ -1,0 +1,105 @@
+package tier
+
+import "github.com/varvelog/varve/meta/topic"
+
+// effect is something the shell must do. Effects marked "answered" get exactly
+// one event back.
+type effect interface{ isEffect() }
+
+// ref names a leadership: the partition and its generation.
+type ref struct {
+	p   topic.Partition
+	gen uint64
+}
+
+type (
+	fxLook struct {
+		ref
+		above int64
+	} // answered: evLooked; sealed segments that end above
+	fxRoll struct{ ref } // answered: evRolled
+	fxLoad struct {
+		ref
+		timeoutMillis int64
+	} // answered: evLoaded
+	fxClaim struct { // answered: evClaimed
+		ref
+		epoch         int32
+		timeoutMillis int64
+	}
+	fxUpload struct { // answered: evUploaded
+		ref
+		id            uint64
+		epoch         int32
+		from, end     int64
+		bytes         int64
+		timeoutMillis int64
+	}
+	fxCommit struct { // answered: evCommitted
+		ref
+		edit          Edit
+		timeoutMillis int64
+	}
+	fxOldest struct { // answered: evOldest
+		ref
+		n             int
+		timeoutMillis int64
+	}
+	fxMarked struct { // answered: evMarked
+		ref
+		timeoutMillis int64
+	}
+	fxDelete struct { // answered: evDeleted
+		ref
+		ids           []MarkID
+		keys          []string
+		timeoutMillis int64
+	}
+	fxCollect struct { // answered: evCollected
+		ref
+		epoch          int32
+		lifetimeMillis int64
+		timeoutMillis  int64
+	}
+	fxSetRemoteEnd struct {
+		ref
+		end int64
+	}
+	fxAdvanceStart struct {
+		ref
+		offset int64
+	} // answered: evStarted
+	fxWatch struct {
+		ref
+		stable int64
+	} // wake when the stable offset reaches it; MaxInt64 = never
+	fxCancel  struct{ ref } // abandon what is in flight for this generation
+	fxRelease struct {      // uploads that are settled (committed or given up): their keys are free
+		ref
+		ids []uint64
+	}
+	fxReport struct { // the watchdog speaks
+		ref
+		stuck   bool
+		problem *Problem
+		what    string
+		since   int64
+	}
+)
+
+func (fxLook) isEffect()         {}
+func (fxRoll) isEffect()         {}
+func (fxLoad) isEffect()         {}
+func (fxClaim) isEffect()        {}
+func (fxUpload) isEffect()       {}
+func (fxCommit) isEffect()       {}
+func (fxOldest) isEffect()       {}
+func (fxMarked) isEffect()       {}
+func (fxDelete) isEffect()       {}
+func (fxCollect) isEffect()      {}
+func (fxSetRemoteEnd) isEffect() {}
+func (fxAdvanceStart) isEffect() {}
+func (fxWatch) isEffect()        {}
+func (fxCancel) isEffect()       {}
+func (fxRelease) isEffect()      {}
+func (fxReport) isEffect()       {}

@@ -1,0 +1,167 @@
+package tier
+
+import (
+	"github.com/varvelog/varve/meta/topic"
+)
+
+// event is something the core is told. Answers carry the leadership generation
+// they were asked under; a late answer only frees its slot.
+type event interface{ apply(c *core, now instant) }
+
+// logView is what a look at the local log found.
+type logView struct {
+	LogOffsets
+	sealed []localSegment // all that end above the archive's end, in order
+}
+
+// localSegment is a sealed local segment in numbers.
+type localSegment struct {
+	base, end, bytes int64
+	maxTimestamp     int64
+	since            int64 // wall ms of its first append, or of the first look at it
+}
+
+type (
+	evLead struct {
+		p     topic.Partition
+		gen   uint64
+		epoch int32
+		cfg   TopicConfig
+
+		leadership *Leadership // the shell's, nothing to the core
+	}
+	evInspect struct { // fn reads the core between two steps
+		fn   func(c *core, now instant)
+		done chan struct{}
+	}
+	evResign struct{ p topic.Partition }
+	evConfig struct {
+		p   topic.Partition
+		cfg TopicConfig
+	}
+	evWake struct{ p topic.Partition } // something about the log changed
+	evTick struct{}                    // a timer is due
+	evRate struct{ bytesPerSecond int64 }
+
+	// answer is the head of every reply.
+	answer struct {
+		p   topic.Partition
+		gen uint64
+		err error
+	}
+	evLoaded struct {
+		answer
+		state State
+	}
+	evClaimed struct {
+		answer
+		state State
+	}
+	evLooked struct {
+		answer
+		view logView
+	}
+	evRolled struct {
+		answer
+	}
+	evUploaded struct {
+		answer
+		id    uint64
+		bytes int64 // as the effect had it
+		key   string
+		add   AddSegment
+	}
+	evCommitted struct {
+		answer
+		state State
+	}
+	evOldest struct {
+		answer
+		segments []RemoteSegment
+		complete bool // the list reaches the archive's end
+	}
+	evMarked struct {
+		answer
+		marked []Marked
+	}
+	evDeleted struct {
+		answer
+		ids []MarkID
+		key string
+	}
+	evCollected struct {
+		answer
+		left bool // unreferenced objects that are too young yet
+	}
+	evStarted struct { // the log start was advanced
+		answer
+	}
+)
+
+// find returns the partition an answer belongs to, nil when it is late.
+func (c *core) find(a answer) *partition {
+	p := c.parts[a.p]
+	if p == nil || p.gen != a.gen {
+		return nil
+	}
+	return p
+}
+
+func (e evTick) apply(*core, instant)    {}
+func (e evInspect) apply(*core, instant) {}
+
+func (e evRate) apply(c *core, _ instant) { c.cfg.uploadRate = max(e.bytesPerSecond, 0) }
+
+func (e evLead) apply(c *core, now instant) {
+	old := c.parts[e.p]
+	if old != nil {
+		if e.epoch < old.epoch {
+			return
+		}
+		c.leave(old)
+	}
+	if c.graves[e.p] != nil {
+		return // a deleted topic id does not come back
+	}
+	p := newPartition(e.p, e.gen, e.epoch, e.cfg, now)
+	p.timer.fire = func(now instant) { p.advance(c, now) }
+	if old != nil {
+		p.suspect = old.suspect || len(old.uploads) > 0
+	}
+	c.parts[e.p] = p
+	p.advance(c, now)
+}
+
+func (e evResign) apply(c *core, _ instant) {
+	if p := c.parts[e.p]; p != nil {
+		c.leave(p)
+	}
+}
+
+// leave forgets a partition; its answers still on the way will find nobody.
+func (c *core) leave(p *partition) {
+	c.due.stop(&p.timer)
+	c.copySlots.forget(p)
+	c.deleteSlots.forget(p)
+	c.callSlots.forget(p)
+	p.left = true
+	delete(c.parts, p.id)
+	c.emit(fxCancel{p.ref()})
+}
+
+func (e evConfig) apply(c *core, now instant) {
+	if p := c.parts[e.p]; p != nil {
+		p.cfg = e.cfg
+		p.dirty = true
+		p.oldest, p.oldestKnown = nil, false
+		p.wantStart = -1
+		p.advance(c, now)
+	}
+}
+
+func (e evWake) apply(c *core, now instant) {
+	if p := c.parts[e.p]; p != nil {
+		p.dirty = true
+		p.advance(c, now)
+	}
+}

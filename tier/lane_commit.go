@@ -1,0 +1,133 @@
+package tier
+
+import "errors"
+
+// commitment is a manifest edit in flight.
+type commitment struct {
+	uploads int // the first so many uploads
+	ids     []uint64
+	start   int64 // archive start committed with it, −1 none
+	drop    bool  // the log start does not follow
+	purge   int   // the first so many of p.purge
+	marks   bool
+}
+
+// wantsCommit: there is something for the manifest.
+func (p *partition) wantsCommit(now instant) bool {
+	return p.committing == nil && (len(p.uploads) > 0 && p.uploads[0].state == uploadDone ||
+		p.wantStart > p.remote.Start || len(p.purge) > 0)
+}
+
+// marksNearlyFull is when the head may have had no room for every mark.
+const marksNearlyFull = MaxMarked - 2
+
+// commitLane sends one edit with everything that is ready: finished uploads in
+// order, the start that retention decided on, and the purge of what was deleted.
+func (p *partition) commitLane(c *core, now instant) {
+	if p.callRest.resting(now.steady) {
+		p.wakeAt(p.callRest.until)
+		return
+	}
+	if marking := p.wantStart > p.remote.Start || len(p.purge) > 0; p.doubt || marking && p.remote.Marked > 0 && !p.markedKnown {
+		return // marks must be stamped above all earlier ones: the list comes first
+	}
+	if !c.callSlots.take(p, 0) {
+		return
+	}
+	cm := &commitment{start: -1, drop: p.wantDrop}
+	edit := Edit{LeaderEpoch: p.epoch, MarkedAt: max(now.wall, p.lastMark+1), Topic: p.topicDue()}
+	// A start beyond the archive's end goes alone: the next segment begins there.
+	if p.wantStart <= p.remote.End || p.remote.End < 0 {
+		for _, u := range p.uploads {
+			if u.state != uploadDone || cm.uploads == addsPerCommit {
+				break
+			}
+			edit.Add = append(edit.Add, u.add)
+			cm.uploads++
+			cm.ids = append(cm.ids, u.id)
+		}
+	}
+	if p.wantStart > p.remote.Start && (p.remote.End >= 0 || len(edit.Add) > 0) {
+		edit.AdvanceStart, cm.start = p.wantStart, p.wantStart
+	}
+	edit.Purge, cm.purge = p.purge, len(p.purge)
+	cm.marks = cm.start >= 0 || cm.purge > 0
+	edit.MarkBelowStart = cm.marks
+	p.committing = cm
+	c.emit(fxCommit{p.ref(), edit, c.cfg.callMillis})
+}
+
+// topicDue is the topic's description when the head does not hold it yet.
+func (p *partition) topicDue() *TopicInfo {
+	if p.cfg.Topic == p.topicSaved {
+		return nil
+	}
+	return p.cfg.Topic
+}
+
+func (e evCommitted) apply(c *core, now instant) {
+	c.callSlots.release()
+	p := c.find(e.answer)
+	if p == nil {
+		return
+	}
+	cm := p.committing
+	p.committing = nil
+	switch {
+	case e.err == nil:
+		p.committed(c, cm, e.state, now)
+	case isFenced(e.err) && c.cfg.broken != mutantIgnoreEpoch:
+		p.watch.fail("commit", "", e.err, now)
+		p.fence(c, now)
+	default:
+		p.commitFailed(c, cm, e.err, now)
+	}
+	p.advance(c, now)
+}
+
+func (p *partition) committed(c *core, cm *commitment, s State, now instant) {
+	p.callRest.succeed()
+	p.watch.succeed("commit")
+	p.watch.moved(now)
+	p.doubt, p.unsettled = false, false
+	p.topicSaved = p.cfg.Topic
+	p.uploads = p.uploads[cm.uploads:]
+	if cm.uploads > 0 {
+		c.emit(fxRelease{p.ref(), cm.ids})
+	}
+	p.purge = append(p.purge[:0:0], p.purge[cm.purge:]...)
+	p.markedKnown = p.markedKnown && !cm.marks
+	p.learn(s)
+	if cm.start >= 0 {
+		if p.wantStart == cm.start {
+			p.wantStart = -1
+		}
+		if !cm.drop {
+			p.advanceStart(c, cm.start)
+		}
+	}
+	p.dropMisfits(c)
+}
+
+// commitFailed leaves the outcome open unless the store refused plainly: the
+// manifest is read again, by a claim, before anything else is decided. Nothing
+// is deleted on account of an error (T6).
+func (p *partition) commitFailed(c *core, cm *commitment, err error, now instant) {
+	p.callFailed(c, "commit", err, now)
+	p.claimed = false
+	if !errors.Is(err, ErrConflict) && !errors.Is(err, ErrTooManyMarked) {
+		p.doubt, p.unsettled = true, true
+	}
+	if errors.Is(err, ErrConflict) && cm.purge > 0 {
+		p.purge, p.markedKnown = nil, false // the list we knew is not the committed one
+	}
+	if c.cfg.broken == mutantDeleteOnUnknown && cm.uploads > 0 {
+		p.deleteUncommitted(c)
+	}
+	// The store is away, but retention's decision stands: what is past it may go
+	// locally, or an outage would fill the disk with expired data (KAFKA-19952).
+	// The log start is committed later.
+	if cm.start >= 0 && p.doubt && !cm.drop {
+		p.advanceStart(c, cm.start)
+	}
+}

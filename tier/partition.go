@@ -1,0 +1,421 @@
+package tier
+
+import (
+	"math"
+
+	"github.com/varvelog/varve/meta/topic"
+)
+
+// partition is the core's view of one led partition. Its lanes are in
+// lane_*.go; advance looks at all of them.
+type partition struct {
+	id    topic.Partition
+	gen   uint64
+	epoch int32
+	cfg   TopicConfig
+	timer timer
+	left  bool // resigned: only its late answers remain
+
+	// The local log as last seen.
+	log           logView
+	looked, dirty bool
+	looking       bool
+	watched       int64 // what fxWatch was last set to
+
+	// The archive as last learnt. claimed: the manifest is held by our epoch.
+	remote    State
+	known     bool
+	claimed   bool
+	fenced    bool
+	loading   bool
+	claiming  bool
+	told      int64 // remote end last given to the log; −2 = never
+	started   bool  // an AdvanceLogStart call is in flight
+	startedAt int64 // log start asked for last
+	rolling   bool
+
+	uploads    []*upload // in offset order, contiguous
+	committing *commitment
+	doubt      bool  // a commit's outcome is open; only a fresh read settles it
+	unsettled  bool  // a conditional PUT may still be on its way; the next commit fences it
+	lastMark   int64 // largest MarkedAt used or seen
+	topicSaved *TopicInfo
+
+	// Retention.
+	oldest         []RemoteSegment // first live segments, as last read
+	oldestKnown    bool
+	oldestComplete bool
+	oldestReading  bool
+	window         int   // segments asked for at once
+	wantStart      int64 // archive start to be committed; −1 none
+	wantDrop       bool  // it empties the archive and does not move the log start
+
+	// Deletion of marked objects.
+	marked        []Marked
+	markedKnown   bool
+	markedReading bool
+	marks         []markSeen
+	unmarked      bool // the archive's sizes include segments below its start
+	purge         []MarkID
+	deleting      map[MarkID]bool
+	deletes       int // delete calls in flight
+
+	// Orphan collection.
+	suspect    bool  // an upload may have left an object behind
+	collectAt  int64 // steady; 0 = none planned
+	collecting bool
+
+	lookRest, callRest, copyRest, deleteRest, collectRest backoff
+
+	recheckAt              int64 // steady; look at the log again then; 0 = no need
+	copyReady, deleteReady bool  // work waits that nothing but the store holds up
+
+	watch watchdog
+	wake  int64 // earliest steady time this partition must be looked at again
+}
+
+// markSeen says that all marks stamped at or below markedAt were known at the
+// steady time seen: the grace runs from there, whatever the wall clock does.
+type markSeen struct{ markedAt, seen int64 }
+
+func newPartition(id topic.Partition, gen uint64, epoch int32, cfg TopicConfig, now instant) *partition {
+	return &partition{
+		id: id, gen: gen, epoch: epoch, cfg: cfg,
+		dirty: true, window: 1, watched: math.MaxInt64, told: -2, wantStart: -1,
+		remote:   State{Start: -1, End: -1, LeaderEpoch: -1},
+		deleting: map[MarkID]bool{},
+		watch:    watchdog{movedAt: now.steady},
+	}
+}
+
+func (p *partition) ref() ref { return ref{p.id, p.gen} }
+
+// wakeAt asks for another look at the given steady time, the earliest wins.
+func (p *partition) wakeAt(steady int64) { p.wake = min(p.wake, steady) }
+
+// wakeAtWall asks for a look when the wall clock shows wall.
+func (p *partition) wakeAtWall(wall int64, now instant) {
+	if wall <= now.wall {
+		p.wakeAt(now.steady)
+		return
+	}
+	p.wakeAt(addMillis(now.steady, wall-now.wall))
+}
+
+// advance lets every lane decide. It is idempotent: without news it emits nothing.
+func (p *partition) advance(c *core, now instant) {
+	if p.left {
+		return
+	}
+	p.wake = math.MaxInt64
+	if !p.fenced && !p.remote.Retired {
+		p.advanceLanes(c, now)
+	}
+	p.observe(c, now)
+	if p.wake == math.MaxInt64 {
+		c.due.stop(&p.timer)
+		return
+	}
+	c.due.set(&p.timer, max(p.wake, now.steady+1))
+}
+
+func (p *partition) advanceLanes(c *core, now instant) {
+	p.lookLane(c, now)
+	if !p.looked || !p.needsArchive() {
+		return
+	}
+	if !p.loadLane(c, now) || p.diverged() {
+		return
+	}
+	p.tellLog(c)
+	if !p.cfg.Enabled && !p.cfg.DeleteOnDisable {
+		return
+	}
+	p.retainLane(c, now)
+	p.rollLane(c, now)
+	p.copyLane(c, now)
+	p.deleteLane(c, now)
+	p.collectLane(c, now)
+	if p.wantsCommit(now) && p.claimLane(c, now) {
+		p.commitLane(c, now)
+	}
+}
+
+// needsArchive is false for a partition that never sealed or dropped anything:
+// it has no business with the bucket yet.
+func (p *partition) needsArchive() bool {
+	o := p.log.LogOffsets
+	if p.known || o.LogStart > 0 || o.LocalStart > 0 || len(p.log.sealed) > 0 {
+		return true
+	}
+	return o.ActiveBytes > 0 && (p.cfg.MaxLagMillis >= 0 || p.cfg.RetentionMillis >= 0)
+}
+
+// diverged: the archive holds offsets this log has never had. Nothing is uploaded
+// and nothing deleted on such a view.
+func (p *partition) diverged() bool { return p.known && p.remote.End > p.log.End }
+
+// lookLane keeps the view of the log fresh.
+func (p *partition) lookLane(c *core, now instant) {
+	if p.recheckAt != 0 {
+		p.dirty = p.dirty || p.recheckAt <= now.steady
+		p.wakeAt(p.recheckAt)
+	}
+	if p.looking || !p.dirty {
+		return
+	}
+	if p.lookRest.resting(now.steady) {
+		p.wakeAt(p.lookRest.until)
+		return
+	}
+	p.looking, p.dirty, p.recheckAt = true, false, 0
+	c.emit(fxLook{p.ref(), p.end()})
+}
+
+func (e evLooked) apply(c *core, now instant) {
+	p := c.find(e.answer)
+	if p == nil {
+		return
+	}
+	p.looking = false
+	if e.err != nil {
+		p.watch.fail("look", "", e.err, now)
+		p.dirty = true
+		p.lookRest.fail(now.steady, c.rng)
+	} else {
+		p.takeView(e.view, now)
+		p.lookRest.succeed()
+		p.watch.succeed("look")
+		// A wake that was missed must not cost more than the recheck interval. A
+		// partition without data is left alone altogether.
+		if p.log.End > p.log.LogStart {
+			p.recheckAt = now.steady + c.cfg.recheckMillis
+		}
+		p.dropCovered()
+	}
+	p.advance(c, now)
+}
+
+// takeView replaces the view of the log. It carries over how long each segment
+// has been waiting.
+func (p *partition) takeView(v logView, now instant) {
+	old, i := p.log, 0
+	for k := range v.sealed {
+		s := &v.sealed[k]
+		s.since = now.wall
+		for i < len(old.sealed) && old.sealed[i].end < s.end {
+			i++
+		}
+		switch {
+		case i < len(old.sealed) && old.sealed[i].end == s.end:
+			s.since = old.sealed[i].since
+		case p.looked && s.base == old.ActiveBase && old.ActiveSince >= 0:
+			s.since = old.ActiveSince
+		}
+	}
+	p.looked, p.log = true, v
+}
+
+// dropCovered forgets sealed segments that have been committed since the look.
+func (p *partition) dropCovered() {
+	for len(p.log.sealed) > 0 && p.log.sealed[0].end <= p.end() {
+		p.log.sealed = p.log.sealed[1:]
+	}
+}
+
+// end is the archive's committed end, −1 when there is none or it is unknown.
+func (p *partition) end() int64 {
+	if !p.known {
+		return -1
+	}
+	return p.remote.End
+}
+
+// loadLane learns the archive's state from the local cache, or the bucket.
+func (p *partition) loadLane(c *core, now instant) bool {
+	if p.known {
+		return true
+	}
+	if p.loading || p.claiming {
+		return false
+	}
+	if p.callRest.resting(now.steady) {
+		p.wakeAt(p.callRest.until)
+		return false
+	}
+	if !c.callSlots.take(p, 0) {
+		return false
+	}
+	p.loading = true
+	c.emit(fxLoad{p.ref(), c.cfg.callMillis})
+	return false
+}
+
+func (e evLoaded) apply(c *core, now instant) {
+	c.callSlots.release()
+	p := c.find(e.answer)
+	if p == nil {
+		return
+	}
+	p.loading = false
+	if e.err != nil {
+		p.callFailed(c, "load", e.err, now)
+	} else {
+		p.callRest.succeed()
+		p.watch.succeed("load")
+		p.learn(e.state)
+		// Nobody else can have committed under our own epoch.
+		p.claimed = e.state.LeaderEpoch == p.epoch
+		if e.state.LeaderEpoch > p.epoch {
+			p.fence(c, now)
+		}
+	}
+	p.advance(c, now)
+}
+
+// claimLane makes our epoch the manifest's. It is asked for only when there is
+// something to commit, so that an idle restart makes no request.
+func (p *partition) claimLane(c *core, now instant) bool {
+	if p.claimed {
+		return true
+	}
+	if p.claiming || p.committing != nil {
+		return false
+	}
+	if p.callRest.resting(now.steady) {
+		p.wakeAt(p.callRest.until)
+		return false
+	}
+	if !c.callSlots.take(p, 0) {
+		return false
+	}
+	p.claiming = true
+	c.emit(fxClaim{p.ref(), p.epoch, c.cfg.callMillis})
+	return false
+}
+
+func (e evClaimed) apply(c *core, now instant) {
+	c.callSlots.release()
+	p := c.find(e.answer)
+	if p == nil {
+		return
+	}
+	p.claiming = false
+	switch {
+	case c.cfg.broken != mutantIgnoreEpoch && isFenced(e.err):
+		p.watch.fail("claim", "", e.err, now)
+		p.fence(c, now)
+	case e.err != nil && c.cfg.broken != mutantIgnoreEpoch:
+		p.callFailed(c, "claim", e.err, now)
+	default:
+		p.callRest.succeed()
+		p.watch.succeed("claim")
+		if p.known && p.remote.LeaderEpoch != e.state.LeaderEpoch && p.remote.LeaderEpoch >= 0 {
+			p.suspect = true // an earlier leader may have left objects behind
+		}
+		p.claimed = true
+		p.learn(e.state)
+		p.settleUploads(c)
+	}
+	p.advance(c, now)
+}
+
+func (p *partition) callFailed(c *core, op string, err error, now instant) {
+	p.watch.fail(op, "", err, now)
+	p.callRest.fail(now.steady, c.rng)
+}
+
+// fence: a newer leader holds the manifest. Everything stops until Lead is
+// called under a newer epoch.
+func (p *partition) fence(c *core, now instant) {
+	p.fenced, p.claimed = true, false
+	p.suspect = p.suspect || len(p.uploads) > 0
+	p.uploads = nil
+	c.emit(fxCancel{p.ref()})
+	if p.watched != math.MaxInt64 {
+		p.watched = math.MaxInt64
+		c.emit(fxWatch{p.ref(), p.watched})
+	}
+}
+
+// learn takes over a state that was read or committed.
+func (p *partition) learn(s State) {
+	if p.known && s.Start != p.remote.Start {
+		p.trimOldest(s.Start)
+	}
+	if s.End != p.remote.End {
+		p.oldestComplete = false
+		p.oldestKnown = p.oldestKnown && len(p.oldest) > 0
+	}
+	if s.Marked != p.remote.Marked || !p.known {
+		p.markedKnown = false
+	}
+	// Segments below the start that found no room among the marks still count as
+	// live: sizes are not to be trusted until purges have made room.
+	p.unmarked = s.Marked >= marksNearlyFull
+	p.remote, p.known = s, true
+	p.dropCovered()
+}
+
+func (p *partition) trimOldest(start int64) {
+	for len(p.oldest) > 0 && p.oldest[0].End <= start {
+		p.oldest = p.oldest[1:]
+	}
+	if len(p.oldest) == 0 && !p.oldestComplete {
+		p.oldestKnown = false
+	}
+}
+
+// tellLog passes the committed facts on to the local log: the end up to which
+// local copies may go, and a start below which nothing can be read any more.
+func (p *partition) tellLog(c *core) {
+	end := p.coveredEnd()
+	if c.cfg.broken == mutantReleaseEarly && len(p.uploads) > 0 {
+		end = p.uploads[len(p.uploads)-1].end
+	}
+	if end != p.told {
+		p.told = end
+		c.emit(fxSetRemoteEnd{p.ref(), end})
+	}
+	// What lies below the archive's start and is gone locally too can be read
+	// nowhere: the log starts above it. (A leader that committed a new start and
+	// died before its log start was replicated.)
+	o := p.log.LogOffsets
+	if p.remote.Start > o.LogStart && o.LocalStart > o.LogStart {
+		p.advanceStart(c, min(p.remote.Start, o.LocalStart))
+	}
+}
+
+// coveredEnd is the offset below which the archive holds everything from the log
+// start on; −1 when it does not hold the log's beginning (T1).
+func (p *partition) coveredEnd() int64 {
+	switch {
+	case !p.cfg.Enabled, p.remote.End < 0, p.remote.Start > p.log.LogStart:
+		return -1
+	}
+	return p.remote.End
+}
+
+func (p *partition) advanceStart(c *core, offset int64) {
+	if p.started || offset <= p.log.LogStart || offset == p.startedAt {
+		return
+	}
+	p.started, p.startedAt = true, offset
+	c.emit(fxAdvanceStart{p.ref(), offset})
+}
+
+func (e evStarted) apply(c *core, now instant) {
+	p := c.find(e.answer)
+	if p == nil {
+		return
+	}
+	p.started = false
+	if e.err != nil {
+		p.startedAt = 0
+		p.watch.fail("advance log start", "", e.err, now)
+	} else {
+		p.watch.succeed("advance log start")
+		p.dirty = true
+	}
+	p.advance(c, now)
+}

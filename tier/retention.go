@@ -1,0 +1,91 @@
+package tier
+
+// retainInput is what remote retention decides from.
+type retainInput struct {
+	wall           int64
+	millis, bytes  int64 // retention.ms and .bytes, −1 = unlimited
+	logStart       int64
+	start, end     int64 // of the archive; end −1 = empty
+	rawBytes       int64 // of the archive's live segments
+	oldest         []RemoteSegment
+	oldestComplete bool
+	local          []localSegment // sealed, above the archive's end
+	activeBytes    int64
+	stable         int64
+	broken         mutant
+}
+
+// retainOutput is the new log start (−1: leave it) and when to decide again (wall
+// ms, 0: no time).
+type retainOutput struct {
+	start   int64
+	nextDue int64
+	more    bool // the window ended before the decision did: read on after the commit
+}
+
+// retain decides how far the log start may rise. It walks segments from the
+// oldest on, archive first, then what is local only, and stops at the first that
+// must stay, as Kafka does. Size is the union of both tiers' ranges: the archive's
+// live bytes and the local bytes above its end, each once (KAFKA-20732).
+func retain(in retainInput) retainOutput {
+	out := retainOutput{start: -1}
+	total := in.rawBytes + in.activeBytes
+	for _, s := range in.local {
+		// A segment that straddles the end is partly in the archive already. Its
+		// local bytes are left out: too small a sum deletes too little, never too much.
+		if s.base >= in.end || in.broken == mutantDoubleCount {
+			total += s.bytes
+		}
+	}
+	if in.broken == mutantDoubleCount {
+		total += in.rawBytes
+	}
+	keep := func(end, bytes, maxTimestamp int64, dated bool) bool {
+		if end <= in.logStart {
+			total -= bytes
+			return false
+		}
+		if in.millis >= 0 && dated {
+			due := addMillis(addMillis(maxTimestamp, in.millis), 1)
+			if due <= in.wall {
+				total -= bytes
+				return false
+			}
+			out.nextDue = due
+		}
+		if in.bytes >= 0 && total-bytes >= in.bytes {
+			total -= bytes
+			out.nextDue = 0
+			return false
+		}
+		return true
+	}
+	for _, s := range in.oldest {
+		out.nextDue = 0
+		if keep(s.End, s.RawBytes, s.MaxTimestamp, s.MaxTimestamp >= 0) {
+			return in.clamp(out)
+		}
+		out.start = s.End
+	}
+	if in.end >= 0 && !in.oldestComplete {
+		out.more = true
+		return in.clamp(out)
+	}
+	for _, s := range in.local {
+		out.nextDue = 0
+		if s.end > in.stable || keep(s.end, s.bytes, s.maxTimestamp, s.maxTimestamp >= 0) {
+			break
+		}
+		out.start = s.end
+	}
+	return in.clamp(out)
+}
+
+// clamp raises the answer to the log start and drops it when it changes nothing.
+func (in retainInput) clamp(out retainOutput) retainOutput {
+	out.start = max(out.start, in.logStart)
+	if out.start <= max(in.start, 0) {
+		out.start = -1
+	}
+	return out
+}
