@@ -103,8 +103,9 @@ func (r *Remote) change(ctx context.Context, m *manifest, edit *Edit) error {
 		if final(err) {
 			return err
 		}
-		if !errors.Is(err, objstore.ErrPrecondition) {
-			if werr := sleep(ctx, wait); werr != nil {
+		if !errors.Is(err, objstore.ErrPrecondition) || fresh {
+			// Unavailable, or refused although the head had just been read.
+			if sleep(ctx, wait) != nil {
 				return storeError("put head", err)
 			}
 		}

@@ -98,6 +98,7 @@ func named(err error, key string) error {
 // refresh reads the head from the bucket. A head that was there and is gone, or
 // that went back, is never taken for an empty archive: an operator must look.
 func (r *Remote) refresh(ctx context.Context) (*manifest, error) {
+	before := r.current.Load()
 	body, obj, err := objstore.ReadAll(ctx, r.a.deps.Store, r.headKey(), headBytesMax)
 	if errors.Is(err, objstore.ErrNotFound) {
 		body, obj, err = nil, objstore.Object{}, nil
@@ -109,39 +110,40 @@ func (r *Remote) refresh(ctx context.Context) (*manifest, error) {
 	if err != nil {
 		return nil, err
 	}
+	switch {
+	case before == nil:
+	case m.etag == "" && before.etag != "":
+		return nil, fmt.Errorf("head manifest %s is gone: %w", r.headKey(), ErrMissing)
+	case m.sequence < before.sequence:
+		return nil, &CorruptError{Key: r.headKey(), Offset: -1,
+			Reason: fmt.Sprintf("went back from sequence %d to %d", before.sequence, m.sequence)}
+	}
+	if m = r.adopt(m); m.etag == obj.ETag {
+		r.store(m, body, nil)
+	}
+	return m, nil
+}
+
+// adopt makes m the current manifest unless a later one is already, and returns
+// the one that is. Of two with one sequence the newcomer is the store's: the
+// same head may have another ETag after a bucket was copied.
+func (r *Remote) adopt(m *manifest) *manifest {
 	for {
 		known := r.current.Load()
-		switch {
-		case known == nil:
-		case m.etag == "" && known.etag != "":
-			return nil, fmt.Errorf("head manifest %s is gone: %w", r.headKey(), ErrMissing)
-		case m.sequence < known.sequence && m.leaderEpoch < known.leaderEpoch:
-			return nil, &CorruptError{Key: r.headKey(), Offset: -1,
-				Reason: fmt.Sprintf("went back from sequence %d to %d", known.sequence, m.sequence)}
-		case m.sequence <= known.sequence:
-			// Read before a commit of this process that is published already.
-			return known, nil
+		if known != nil && known.sequence > m.sequence {
+			return known
 		}
 		if r.current.CompareAndSwap(known, m) {
-			break
+			return m
 		}
 	}
-	r.store(m, body, nil)
-	return m, nil
 }
 
 // publish makes a committed manifest the current one.
 func (r *Remote) publish(m *manifest, body []byte, pages map[pageKey][]byte) {
-	for {
-		known := r.current.Load()
-		if known != nil && known.sequence >= m.sequence {
-			break
-		}
-		if r.current.CompareAndSwap(known, m) {
-			break
-		}
+	if r.adopt(m) == m {
+		r.store(m, body, pages)
 	}
-	r.store(m, body, pages)
 }
 
 // store keeps the local copy. When it fails the manifest is read from the bucket
