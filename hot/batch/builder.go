@@ -35,7 +35,8 @@ type Options struct {
 type Builder struct {
 	o        Options
 	out      []byte
-	scratch  []byte
+	scratch  []byte // one encoded record
+	headers  []byte // its encoded headers
 	deflater deflater
 	pool     *sync.Pool
 
@@ -63,7 +64,7 @@ func (b *Builder) Reset(o Options) {
 	if !o.Codec.Valid() {
 		panic(fmt.Sprintf("batch: builder with %s", o.Codec))
 	}
-	*b = Builder{o: o, out: b.out[:0], scratch: b.scratch[:0], horizon: NoTimestamp,
+	*b = Builder{o: o, out: b.out[:0], scratch: b.scratch[:0], headers: b.headers[:0], horizon: NoTimestamp,
 		last: o.BaseOffset - 1, lastFixed: -1, max: NoTimestamp, offsetOfMax: -1}
 	if cap(b.out) < HeaderSize {
 		b.out = make([]byte, 0, 1024)
@@ -80,6 +81,11 @@ func (b *Builder) Append(timestamp int64, key, value []byte, headers []Header) e
 // AppendAt adds a record at an offset above those before; it panics at
 // another, since a log with such a batch could not be read.
 func (b *Builder) AppendAt(offset, timestamp int64, key, value []byte, headers []Header) error {
+	b.headers = encodeHeaders(b.headers[:0], headers)
+	return b.append(offset, timestamp, key, value, int32(len(headers)), b.headers)
+}
+
+func (b *Builder) append(offset, timestamp int64, key, value []byte, headerCount int32, headers []byte) error {
 	delta := offset - b.o.BaseOffset
 	if offset <= b.last && (b.count > 0 || delta < 0) {
 		panic(fmt.Sprintf("batch: offset %d after %d", offset, b.last))
@@ -90,7 +96,7 @@ func (b *Builder) AppendAt(offset, timestamp int64, key, value []byte, headers [
 			b.base = b.horizon
 		}
 	}
-	b.scratch = appendRecord(b.scratch[:0], timestamp-b.base, int32(delta), key, value, headers)
+	b.scratch = appendRecord(b.scratch[:0], timestamp-b.base, int32(delta), key, value, headerCount, headers)
 	if delta > maxInt32 || b.raw+int64(len(b.scratch)) > maxInt32-HeaderSize {
 		return fmt.Errorf("batch of %d records: %w", b.count, ErrTooLarge)
 	}

@@ -219,6 +219,11 @@ func (b Batch) SetMaxTimestamp(millis int64, t TimestampType) {
 	b.updateCRC()
 }
 
+func (b Batch) clearDeleteHorizon() {
+	binary.BigEndian.PutUint16(b[attributesAt:], uint16(b.Attributes()&^attrDeleteHorizon))
+	b.updateCRC()
+}
+
 func (b Batch) updateCRC() {
 	binary.BigEndian.PutUint32(b[crcAt:], b.computeCRC())
 }

@@ -25,22 +25,22 @@ const (
 	zstdWindowMax = 8 << 20
 )
 
-// bytesMax is the most bytes that compressed ones may inflate to.
+func (l Limits) maxBytes() int64 {
+	if l.MaxBytes <= 0 {
+		return DefaultMaxBytes
+	}
+	return l.MaxBytes
+}
+
+func (l Limits) maxRatio() int64 {
+	if l.MaxRatio <= 0 {
+		return DefaultMaxRatio
+	}
+	return l.MaxRatio
+}
+
+// bytesMax is the most bytes that so many compressed ones may inflate to.
 func (l Limits) bytesMax(compressed int) int64 {
-	most := l.MaxBytes
-	if most <= 0 {
-		most = DefaultMaxBytes
-	}
-	ratio := l.MaxRatio
-	if ratio <= 0 {
-		ratio = DefaultMaxRatio
-	}
-	byRatio := RatioFloor
-	if int64(compressed) > RatioFloor/ratio {
-		byRatio = int64(compressed) * ratio // compressed < 2^31 and ratio sane: no overflow
-	}
-	if ratio > 1<<32 {
-		byRatio = most
-	}
-	return min(most, byRatio)
+	ratio := min(l.maxRatio(), 1<<31) // a length is below 2^31: no overflow
+	return min(l.maxBytes(), max(RatioFloor, int64(compressed)*ratio))
 }

@@ -153,15 +153,22 @@ func (r *rawRecord) appendHeaders(to []Header) []Header {
 	return to
 }
 
-// appendRecord encodes a record.
-func appendRecord(b []byte, timestampDelta int64, offsetDelta int32, key, value []byte, headers []Header) []byte {
-	b = appendVarint(b, int64(sizeRecord(timestampDelta, offsetDelta, key, value, headers)))
+// appendRecord encodes a record whose headers are encoded already.
+func appendRecord(b []byte, timestampDelta int64, offsetDelta int32, key, value []byte, headerCount int32, headers []byte) []byte {
+	size := 1 + sizeVarint(timestampDelta) + sizeVarint(int64(offsetDelta)) +
+		sizeField(key) + sizeField(value) + sizeVarint(int64(headerCount)) + len(headers)
+	b = appendVarint(b, int64(size))
 	b = append(b, 0)
 	b = appendVarint(b, timestampDelta)
 	b = appendVarint(b, int64(offsetDelta))
 	b = appendField(b, key)
 	b = appendField(b, value)
-	b = appendVarint(b, int64(len(headers)))
+	b = appendVarint(b, int64(headerCount))
+	return append(b, headers...)
+}
+
+// encodeHeaders encodes headers as they follow their count in a record.
+func encodeHeaders(b []byte, headers []Header) []byte {
 	for _, h := range headers {
 		b = appendVarint(b, int64(len(h.Key)))
 		b = append(b, h.Key...)
@@ -176,16 +183,6 @@ func appendField(b, field []byte) []byte {
 	}
 	b = appendVarint(b, int64(len(field)))
 	return append(b, field...)
-}
-
-// sizeRecord is the length of a record body in bytes.
-func sizeRecord(timestampDelta int64, offsetDelta int32, key, value []byte, headers []Header) int {
-	n := 1 + sizeVarint(timestampDelta) + sizeVarint(int64(offsetDelta)) +
-		sizeField(key) + sizeField(value) + sizeVarint(int64(len(headers)))
-	for _, h := range headers {
-		n += sizeVarint(int64(len(h.Key))) + len(h.Key) + sizeField(h.Value)
-	}
-	return n
 }
 
 func sizeField(field []byte) int {

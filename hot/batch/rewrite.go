@@ -22,45 +22,93 @@ type RewriteOptions struct {
 // Rewrite keeps the records for which keep is true, for compaction. Base
 // offset, last offset, leader epoch, producer fields, codec, timestamps and
 // type stay as they are, so that offsets and sequence numbers mean what they
-// meant. keep must not hold on to the record.
+// meant. keep sees them without their
+// headers and must not hold on to them.
 //
 // When nothing is left, Batch is nil and the caller drops the batch, or puts
 // Empty in its place if a producer's last sequence number must survive.
 func Rewrite(b Batch, keep func(Record) bool, o RewriteOptions) (Rewritten, error) {
+	kept, res, err := b.choose(keep, o.Limits)
+	if err != nil || res.Kept == 0 {
+		return res, err
+	}
 	horizon, had := b.DeleteHorizon()
 	setting := !had && o.DeleteHorizon != NoTimestamp
-	if setting {
-		horizon = o.DeleteHorizon
+	if res.Removed == 0 && !setting {
+		res.Batch = b
+		return res, nil
 	}
 	builder := NewBuilder(b.options())
-	builder.horizon = NoTimestamp
-	if had || setting {
-		builder.horizon = horizon
+	builder.horizon = horizon
+	if setting {
+		builder.horizon = o.DeleteHorizon
 	}
 	builder.lastFixed = b.LastOffset()
-	var res Rewritten
-	for r, err := range b.Records(o.Limits) {
+	var w walker
+	defer w.close()
+	if err := w.open(b, o.Limits, false); err != nil {
+		return Rewritten{}, b.corrupt(err)
+	}
+	for i := 0; ; i++ {
+		ok, err := w.next()
 		if err != nil {
+			return Rewritten{}, b.corrupt(err)
+		}
+		if !ok {
+			break
+		}
+		if !kept.has(i) {
+			continue
+		}
+		if err := builder.append(w.offset(), w.timestamp(), w.raw.key, w.raw.value, w.raw.headerCount, w.raw.headers); err != nil {
 			return Rewritten{}, err
 		}
-		if !keep(r) {
+	}
+	res.Batch = builder.Bytes()
+	return res, nil
+}
+
+// choose asks keep about every record. Most batches of a compacted log stay
+// as they are, so nothing is built before all are known.
+func (b Batch) choose(keep func(Record) bool, lim Limits) (bits, Rewritten, error) {
+	res := Rewritten{MaxTimestamp: NoTimestamp, OffsetOfMax: -1}
+	var w walker
+	defer w.close()
+	if err := w.open(b, lim, false); err != nil {
+		return nil, Rewritten{}, b.corrupt(err)
+	}
+	var kept bits
+	for i := 0; ; i++ {
+		ok, err := w.next()
+		if err != nil {
+			return nil, Rewritten{}, b.corrupt(err)
+		}
+		if !ok {
+			return kept, res, nil
+		}
+		if !keep(Record{Offset: w.offset(), Timestamp: w.timestamp(), Key: w.raw.key, Value: w.raw.value}) {
 			res.Removed++
 			continue
 		}
+		kept = kept.with(i)
 		res.Kept++
-		if err := builder.AppendAt(r.Offset, r.Timestamp, r.Key, r.Value, r.Headers); err != nil {
-			return Rewritten{}, err
+		if t := w.timestamp(); t > res.MaxTimestamp || res.OffsetOfMax < 0 {
+			res.MaxTimestamp, res.OffsetOfMax = t, w.offset()
 		}
 	}
-	res.MaxTimestamp, res.OffsetOfMax = builder.MaxTimestamp()
-	switch {
-	case res.Kept == 0:
-	case res.Removed == 0 && !setting:
-		res.Batch = b
-	default:
-		res.Batch = builder.Bytes()
+}
+
+// bits is a set of small integers that grows as they are added.
+type bits []uint64
+
+func (s bits) has(i int) bool { return i/64 < len(s) && s[i/64]>>(i%64)&1 == 1 }
+
+func (s bits) with(i int) bits {
+	for i/64 >= len(s) {
+		s = append(s, 0)
 	}
-	return res, nil
+	s[i/64] |= 1 << (i % 64)
+	return s
 }
 
 // Empty is a batch without records that stands for the offsets and sequence

@@ -9,7 +9,7 @@ func FindTimestamp(b Batch, target int64, lim Limits) (offset, timestamp int64, 
 	}
 	var w walker
 	defer w.close()
-	if err := w.open(b, lim); err != nil {
+	if err := w.open(b, lim, true); err != nil {
 		return -1, NoTimestamp, false, b.corrupt(err)
 	}
 	for {
@@ -31,7 +31,7 @@ func FindTimestamp(b Batch, target int64, lim Limits) (offset, timestamp int64, 
 func FindMaxTimestamp(b Batch, lim Limits) (offset, timestamp int64, found bool, err error) {
 	var w walker
 	defer w.close()
-	if err := w.open(b, lim); err != nil {
+	if err := w.open(b, lim, true); err != nil {
 		return -1, NoTimestamp, false, b.corrupt(err)
 	}
 	for {

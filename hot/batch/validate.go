@@ -247,7 +247,7 @@ type validator struct {
 
 func (v *validator) run() error {
 	defer v.walk.close()
-	if err := v.walk.open(v.batch, v.o.Limits); err != nil {
+	if err := v.walk.open(v.batch, v.o.Limits, true); err != nil {
 		return unreadable(err, v.o.Partition)
 	}
 	plain := v.batch.Codec() == None && !v.batch.LogAppendTime() && v.o.Origin == FromClient
@@ -255,7 +255,7 @@ func (v *validator) run() error {
 		if plain {
 			i = v.scan(i)
 		}
-		ok, err := v.nextRecord()
+		ok, err := v.walk.next()
 		if err != nil {
 			return unreadable(err, v.o.Partition)
 		}
@@ -265,16 +265,6 @@ func (v *validator) run() error {
 		v.check(i)
 	}
 	return v.verdict()
-}
-
-// nextRecord is the walker's next, except that inflated records larger than
-// the buffer are passed over instead of kept: only their frame matters here.
-func (v *validator) nextRecord() (bool, error) {
-	if v.walk.inflated == nil || v.walk.done == v.walk.count {
-		return v.walk.next()
-	}
-	v.walk.done++
-	return true, v.walk.skim()
 }
 
 // check applies the record rules to the record at hand.
@@ -359,25 +349,26 @@ func (v *validator) stamp() Validated {
 	if v.o.TimestampType == LogAppendTime {
 		v.max, v.maxAt, res.LogAppendTime = v.o.Now, 0, v.o.Now
 	}
+	if v.o.Origin == FromClient && v.batch.Attributes()&attrDeleteHorizon != 0 {
+		// Compaction alone says when tombstones may go.
+		v.batch.clearDeleteHorizon()
+	}
 	v.batch.SetMaxTimestamp(v.max, v.o.TimestampType)
 	res.MaxTimestamp, res.OffsetOfMaxTimestamp = v.max, v.maxAt
 	return res
 }
 
 // rebuild encodes the records of a checked batch anew, with the target codec
-// and rising offsets.
+// and rising offsets. It has to hold whole records, so it inflates less than
+// checking does.
 func rebuild(b Batch, o ValidateOptions, target Codec, max, maxAt int64) (Validated, error) {
 	header := b.options()
 	header.Codec, header.Level = target, o.level(target)
 	header.TimestampType, header.AppendTime = o.TimestampType, o.Now
 	builder := NewBuilder(header)
-	for r, err := range b.Records(o.Limits) {
-		if err == nil {
-			err = builder.Append(r.Timestamp, r.Key, r.Value, r.Headers)
-		}
-		if err != nil {
-			return Validated{}, unreadable(err, o.Partition)
-		}
+	o.Limits.MaxRatio = min(o.Limits.maxRatio(), rebuildRatio)
+	if err := copyRecords(builder, b, o.Limits); err != nil {
+		return Validated{}, unreadable(err, o.Partition)
 	}
 	res := Validated{Bytes: builder.Bytes(), Count: builder.Count(), LogAppendTime: -1, Rebuilt: true}
 	res.MaxTimestamp, res.OffsetOfMaxTimestamp = max, maxAt
@@ -389,4 +380,26 @@ func rebuild(b Batch, o ValidateOptions, target Codec, max, maxAt int64) (Valida
 			len(res.Bytes), o.Partition, o.MaxBytes)
 	}
 	return res, nil
+}
+
+// rebuildRatio is the most a batch may inflate to, as a multiple of its
+// length, where its records are encoded anew.
+const rebuildRatio = 100
+
+// copyRecords appends all records of a batch at the builder's next offsets.
+func copyRecords(to *Builder, b Batch, lim Limits) error {
+	var w walker
+	defer w.close()
+	if err := w.open(b, lim, false); err != nil {
+		return err
+	}
+	for {
+		ok, err := w.next()
+		if err != nil || !ok {
+			return err
+		}
+		if err := to.append(to.last+1, w.timestamp(), w.raw.key, w.raw.value, w.raw.headerCount, w.raw.headers); err != nil {
+			return err
+		}
+	}
 }

@@ -14,12 +14,17 @@ type walker struct {
 	count, done   int32
 	plain         []byte
 	inflated      *stream
-	raw           rawRecord
+	// frames says that key, value and headers of inflated records are not
+	// needed: of a record larger than the buffer, raw then has the deltas,
+	// and whether there is a key.
+	frames bool
+	raw    rawRecord
 }
 
 // open prepares a walk. A walker that opened must be closed.
-func (w *walker) open(b Batch, lim Limits) error {
+func (w *walker) open(b Batch, lim Limits, frames bool) error {
 	*w = walker{
+		frames:        frames,
 		baseOffset:    b.BaseOffset(),
 		baseTimestamp: b.BaseTimestamp(),
 		appendTime:    b.MaxTimestamp(),
@@ -60,6 +65,9 @@ func (w *walker) next() (ok bool, err error) {
 		return false, w.finish()
 	}
 	w.done++
+	if w.frames && w.inflated != nil {
+		return true, w.skim()
+	}
 	var body []byte
 	if w.inflated == nil {
 		body, w.plain, err = take(w.plain)
@@ -129,7 +137,7 @@ func (b Batch) Records(lim Limits) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		var w walker
 		defer w.close()
-		if err := w.open(b, lim); err != nil {
+		if err := w.open(b, lim, false); err != nil {
 			yield(Record{}, b.corrupt(err))
 			return
 		}
