@@ -175,8 +175,20 @@ func (s *S3) Put(ctx context.Context, key string, body Body, o PutOptions) (Obje
 	if err != nil {
 		return Object{}, s.blameBody(ctx, body, sum, s.fail(ctx, call, err))
 	}
-	return Object{Key: key, ETag: quoteETag(out.ETag), Size: body.Size(), Modified: time.Now()}, nil
+	return s.putDone(call, out.ETag, body)
 }
+
+// putDone describes what was put. An answer without an ETag would turn the caller's next compare-and-swap into a plain
+// put, so it counts as no answer.
+func (s *S3) putDone(call s3Call, etag *string, body Body) (Object, error) {
+	obj := Object{Key: call.key, ETag: quoteETag(etag), Size: body.Size(), Modified: time.Now()}
+	if obj.ETag == "" {
+		return Object{}, &Error{Op: OpPut, Place: s.place, Key: call.key, Kind: lost(call.conditional), Detail: noETag}
+	}
+	return obj, nil
+}
+
+const noETag = "the answer has no ETag"
 
 // putOptions are the request options of everything that carries a body.
 func (s *S3) putOptions(once bool) []func(*s3.Options) {
@@ -257,6 +269,10 @@ func (s *S3) Get(ctx context.Context, key string, off, n int64) (io.ReadCloser, 
 		return nil, Object{}, err
 	}
 	obj := Object{Key: key, ETag: quoteETag(out.ETag), Size: size, Modified: aws.ToTime(out.LastModified)}
+	if obj.ETag == "" {
+		_ = out.Body.Close() // the answer is of no use
+		return nil, Object{}, &Error{Op: OpGet, Place: s.place, Key: key, Kind: ErrUnavailable, Detail: noETag}
+	}
 	return newExactReader(out.Body, length, s.place, key), obj, nil
 }
 
@@ -333,7 +349,11 @@ func (s *S3) Head(ctx context.Context, key string) (Object, error) {
 	if out.ContentLength == nil || *out.ContentLength < 0 {
 		return Object{}, &Error{Op: OpHead, Place: s.place, Key: key, Kind: ErrUnavailable, Detail: "the answer does not say the object's size"}
 	}
-	return Object{Key: key, ETag: quoteETag(out.ETag), Size: *out.ContentLength, Modified: aws.ToTime(out.LastModified)}, nil
+	obj := Object{Key: key, ETag: quoteETag(out.ETag), Size: *out.ContentLength, Modified: aws.ToTime(out.LastModified)}
+	if obj.ETag == "" {
+		return Object{}, &Error{Op: OpHead, Place: s.place, Key: key, Kind: ErrUnavailable, Detail: noETag}
+	}
+	return obj, nil
 }
 
 // checkBucketExists settles what a HEAD's 404, which has no body, leaves open: is it the object that is absent, or the

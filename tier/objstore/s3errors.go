@@ -104,7 +104,7 @@ func kindOfNotFound(call s3Call, code string) error {
 	switch {
 	case code == codeNoSuchKey && call.op == OpPut && call.ifMatch:
 		return ErrPrecondition
-	case code == codeNoSuchKey, code == codeNotFound && call.op == OpHead:
+	case code == codeNoSuchKey && call.op != OpPut && call.op != OpList, code == codeNotFound && call.op == OpHead:
 		return ErrNotFound
 	}
 	return lost(call.conditional)

@@ -60,16 +60,16 @@ func (s *S3) putParts(ctx context.Context, key string, body Body, o PutOptions) 
 	if o.IfNoneMatch {
 		finish.IfNoneMatch = aws.String("*")
 	}
+	call.conditional, call.ifMatch = o.conditional(), o.IfMatch != ""
 	done, err := s.client.CompleteMultipartUpload(ctx, finish, func(so *s3.Options) { so.Retryer = aws.NopRetryer{} })
 	if err != nil {
-		call.conditional, call.ifMatch = o.conditional(), o.IfMatch != ""
 		e := s.fail(ctx, call, err)
 		if e.Kind != ErrUnknownOutcome {
 			u.abort(ctx)
 		}
 		return Object{}, e
 	}
-	return Object{Key: key, ETag: quoteETag(done.ETag), Size: body.Size(), Modified: time.Now()}, nil
+	return s.putDone(call, done.ETag, body)
 }
 
 type partsUpload struct {
