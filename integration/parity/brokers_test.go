@@ -1,6 +1,7 @@
 package parity
 
 import (
+	"os"
 	"testing"
 
 	"github.com/varvelog/varve/integration/kafkatest"
@@ -8,11 +9,22 @@ import (
 )
 
 // Both brokers run with Kafka's defaults, but for the rebalance delay, which
-// only makes stories slow.
-const rebalanceDelay = "group.initial.rebalance.delay.ms=0"
+// only makes stories slow, and for topics that create themselves: asking for
+// one that is not there must not change what the next step sees.
+var settings = []string{"group.initial.rebalance.delay.ms=0", "auto.create.topics.enable=false"}
 
-func startKafka(t *testing.T) string { return kafkatest.Start(t, clientsDir(), rebalanceDelay) }
+func startKafka(t *testing.T) string { return kafkatest.Start(t, clientsDir(), settings...) }
+
+// startOther starts what is held against Kafka: Varve, or with
+// VARVE_PARITY_SELF=1 a second Kafka, which shows that the transcripts hold
+// nothing that differs from run to run.
+func startOther(t *testing.T) string {
+	if os.Getenv("VARVE_PARITY_SELF") != "" {
+		return startKafka(t)
+	}
+	return startVarve(t)
+}
 
 func startVarve(t *testing.T) string {
-	return nodetest.Start(t, t.TempDir(), "--set", rebalanceDelay, "--set", "auto.create.topics.enable=false").Bootstrap
+	return nodetest.Start(t, t.TempDir(), "--set", settings[0], "--set", settings[1]).Bootstrap
 }

@@ -17,7 +17,8 @@ func TestAnswersEqualApacheKafkas(t *testing.T) {
 		t.Skip("needs a JVM and Kafka's jars: run ../clients/setup.sh DIR and set VARVE_CLIENTS=DIR (.ci/run does)")
 	}
 	expected := readDifferences(t)
-	kafka, varve := startKafka(t), startVarve(t)
+	kafka := startKafka(t)
+	varve := startOther(t)
 	for _, st := range stories() {
 		t.Run(st.name, func(t *testing.T) {
 			want, got := st.against(t, kafka).lines, st.against(t, varve).lines

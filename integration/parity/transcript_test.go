@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"reflect"
+	"regexp"
 	"sort"
 	"strings"
 
@@ -46,6 +47,9 @@ func (t *transcript) response(step string, resp kmsg.Response) {
 	t.value(step, "", reflect.ValueOf(resp).Elem())
 }
 
+// moments are times of the run inside messages.
+var moments = regexp.MustCompile(`\b1[789]\d{11}\b`)
+
 // fields that say nothing about behaviour.
 var ignoredFields = map[string]bool{
 	"Version": true, "UnknownTags": true, "ThrottleMillis": true,
@@ -86,7 +90,7 @@ func (t *transcript) value(step, path string, v reflect.Value) {
 	case reflect.Array:
 		t.note(step+path, "%x", v.Interface())
 	case reflect.String:
-		t.note(step+path, "%q", v.String())
+		t.note(step+path, "%q", moments.ReplaceAllString(v.String(), "<ms>"))
 	default:
 		t.note(step+path, "%v", v.Interface())
 	}
