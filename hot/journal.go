@@ -1,0 +1,317 @@
+package hot
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"path/filepath"
+	"sync"
+
+	"github.com/varvelog/varve/hot/lineage"
+	"github.com/varvelog/varve/hot/vfs"
+	"github.com/varvelog/varve/meta/topic"
+)
+
+// Journal file, big-endian: a header and a run of records; the last record of
+// a partition is the one that counts.
+//
+//	header: "VARVEJNL" 8, version 4 (1), reserved 4
+//
+//	offset size field of a record
+//	     0    4  CRC-32C of bytes 4..111
+//	     4    1  kind: 1 state, 2 removed
+//	     5    3  reserved, 0
+//	     8   16  topic id
+//	    24    4  partition
+//	    28    4  latest leader epoch, -1 none
+//	    32    8  start offset of that epoch
+//	    40    8  log start offset
+//	    48    8  recovery point: everything below is synced
+//	    56    8  base offset of the segment that holds the recovery point
+//	    64    4  position of the recovery point in it
+//	    68    4  reserved, 0
+//	    72    8  high watermark
+//	    80    8  first unstable offset at the recovery point, -1 none
+//	    88    8  offset of the producer snapshot for the recovery point, -1 for
+//	             "no producers"
+//	    96    8  clean point of compaction: below it the log is compacted
+//	   104    4  number of entries of the leader-epoch chain
+//	   108    4  reserved, 0
+//
+// Torn tail: records end at the first bad checksum. The file is rewritten
+// whole (temporary file, rename) at open and when mostly stale.
+const (
+	journalMagic      = "VARVEJNL"
+	journalVersion    = 1
+	journalHeaderSize = 16
+	journalRecordSize = 112
+	journalBytesMax   = 4 << 30
+
+	recordState   byte = 1 // format: do not renumber
+	recordRemoved byte = 2
+)
+
+// journalKey names a partition.
+type journalKey struct {
+	id    topic.ID
+	index int32
+}
+
+func keyOf(p topic.Partition) journalKey { return journalKey{p.ID, p.Index} }
+
+// partitionState is what the journal knows about a partition.
+type partitionState struct {
+	epoch         lineage.Entry // latest, Epoch -1 none
+	logStart      int64
+	recovery      int64
+	segment       int64
+	position      uint32
+	highWatermark int64
+	firstUnstable int64
+	snapshot      int64
+	cleanPoint    int64
+	epochs        uint32 // entries of the chain
+}
+
+func newPartitionState(start int64) partitionState {
+	return partitionState{
+		epoch:    lineage.Entry{Epoch: lineage.NoEpoch, Start: lineage.NoOffset},
+		logStart: start, recovery: start, segment: start, highWatermark: start,
+		firstUnstable: -1, snapshot: -1,
+	}
+}
+
+func appendJournalRecord(dst []byte, kind byte, k journalKey, s *partitionState) []byte {
+	at := len(dst)
+	dst = append(dst, 0, 0, 0, 0, kind, 0, 0, 0)
+	dst = append(dst, k.id[:]...)
+	dst = binary.BigEndian.AppendUint32(dst, uint32(k.index))
+	dst = binary.BigEndian.AppendUint32(dst, uint32(s.epoch.Epoch))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(s.epoch.Start))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(s.logStart))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(s.recovery))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(s.segment))
+	dst = binary.BigEndian.AppendUint32(dst, s.position)
+	dst = binary.BigEndian.AppendUint32(dst, 0)
+	dst = binary.BigEndian.AppendUint64(dst, uint64(s.highWatermark))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(s.firstUnstable))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(s.snapshot))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(s.cleanPoint))
+	dst = binary.BigEndian.AppendUint32(dst, s.epochs)
+	dst = binary.BigEndian.AppendUint32(dst, 0)
+	binary.BigEndian.PutUint32(dst[at:], crc32.Checksum(dst[at+4:], castagnoli))
+	return dst
+}
+
+func parseJournalRecord(b []byte) (kind byte, k journalKey, s partitionState, ok bool) {
+	if crc32.Checksum(b[4:journalRecordSize], castagnoli) != binary.BigEndian.Uint32(b) {
+		return 0, k, s, false
+	}
+	copy(k.id[:], b[8:24])
+	k.index = int32(binary.BigEndian.Uint32(b[24:]))
+	i64 := func(at int) int64 { return int64(binary.BigEndian.Uint64(b[at:])) }
+	s = partitionState{
+		epoch:         lineage.Entry{Epoch: int32(binary.BigEndian.Uint32(b[28:])), Start: i64(32)},
+		logStart:      i64(40),
+		recovery:      i64(48),
+		segment:       i64(56),
+		position:      binary.BigEndian.Uint32(b[64:]),
+		highWatermark: i64(72),
+		firstUnstable: i64(80),
+		snapshot:      i64(88),
+		cleanPoint:    i64(96),
+		epochs:        binary.BigEndian.Uint32(b[104:]),
+	}
+	return b[4], k, s, b[4] == recordState || b[4] == recordRemoved
+}
+
+// journal is the checkpoint of all partitions of a store.
+type journal struct {
+	fs   vfs.FS
+	path string
+
+	mu     sync.Mutex // guards the following, held across the journal's own writes
+	file   vfs.File
+	at     int64 // end of the file
+	synced int64 // of it, durable
+	live   map[journalKey]partitionState
+	failed error
+	buf    []byte
+}
+
+// openJournal reads the journal in dir, or starts one. sum is the checksum of
+// the file as it was found, for the clean-shutdown marker.
+func openJournal(fs vfs.FS, dir string) (j *journal, sum uint32, err error) {
+	j = &journal{fs: fs, path: filepath.Join(dir, journalName), live: map[journalKey]partitionState{}}
+	b, err := vfs.ReadFile(fs, j.path, journalBytesMax)
+	switch {
+	case errors.Is(err, vfs.ErrNotExist):
+	case err != nil:
+		return nil, 0, fmt.Errorf("read journal: %w", err)
+	default:
+		if err := j.load(b); err != nil {
+			return nil, 0, err
+		}
+		sum = crc32.Checksum(b, castagnoli)
+	}
+	if err := j.rewriteLocked(); err != nil {
+		return nil, 0, err
+	}
+	return j, sum, nil
+}
+
+func (j *journal) load(b []byte) error {
+	if len(b) < journalHeaderSize || string(b[:8]) != journalMagic {
+		return fmt.Errorf("%s is not a journal; move it away to recover every partition by scanning: %w", j.path, ErrCorrupt)
+	}
+	if v := binary.BigEndian.Uint32(b[8:]); v != journalVersion {
+		return fmt.Errorf("%s has version %d, this build reads %d: %w", j.path, v, journalVersion, ErrCorrupt)
+	}
+	for b = b[journalHeaderSize:]; len(b) >= journalRecordSize; b = b[journalRecordSize:] {
+		kind, k, s, ok := parseJournalRecord(b)
+		if !ok {
+			return nil
+		}
+		if kind == recordRemoved {
+			delete(j.live, k)
+		} else {
+			j.live[k] = s
+		}
+	}
+	return nil
+}
+
+func (j *journal) encodeLocked() []byte {
+	b := make([]byte, journalHeaderSize, journalHeaderSize+len(j.live)*journalRecordSize)
+	copy(b, journalMagic)
+	binary.BigEndian.PutUint32(b[8:], journalVersion)
+	for k, s := range j.live {
+		b = appendJournalRecord(b, recordState, k, &s)
+	}
+	return b
+}
+
+// rewriteLocked replaces the file by its live records.
+func (j *journal) rewriteLocked() error {
+	b := j.encodeLocked()
+	if err := vfs.WriteFileAtomic(j.fs, j.path, b); err != nil {
+		return fmt.Errorf("rewrite journal: %w", err)
+	}
+	f, err := j.fs.OpenAppend(j.path)
+	if err != nil {
+		return fmt.Errorf("open journal: %w", err)
+	}
+	if j.file != nil {
+		j.file.Close()
+	}
+	j.file, j.at, j.synced = f, int64(len(b)), int64(len(b))
+	return nil
+}
+
+func (j *journal) state(k journalKey) (partitionState, bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	s, ok := j.live[k]
+	return s, ok
+}
+
+// put records a partition's state; sync makes it durable.
+func (j *journal) put(k journalKey, s partitionState) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if old, ok := j.live[k]; ok && old == s {
+		return j.failed
+	}
+	j.live[k] = s
+	return j.appendLocked(recordState, k, &s)
+}
+
+func (j *journal) remove(k journalKey) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	s, ok := j.live[k]
+	if !ok {
+		return j.failed
+	}
+	delete(j.live, k)
+	return j.appendLocked(recordRemoved, k, &s)
+}
+
+func (j *journal) appendLocked(kind byte, k journalKey, s *partitionState) error {
+	if j.failed != nil {
+		return j.failed
+	}
+	stale := (j.at-journalHeaderSize)/journalRecordSize - int64(len(j.live))
+	if stale > 4*int64(len(j.live))+4096 {
+		if err := j.rewriteLocked(); err != nil {
+			return j.failLocked(err)
+		}
+		if kind == recordState {
+			return nil
+		}
+	}
+	j.buf = appendJournalRecord(j.buf[:0], kind, k, s)
+	if _, err := j.file.WriteAt(j.buf, j.at); err != nil {
+		return j.failLocked(fmt.Errorf("write journal: %w", err))
+	}
+	j.at += int64(len(j.buf))
+	return nil
+}
+
+func (j *journal) failLocked(err error) error {
+	if j.failed == nil {
+		j.failed = err
+	}
+	return j.failed
+}
+
+// sync makes everything put so far durable.
+func (j *journal) sync() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.failed != nil {
+		return j.failed
+	}
+	if j.synced == j.at {
+		return nil
+	}
+	if err := j.file.Sync(); err != nil {
+		return j.failLocked(fmt.Errorf("sync journal: %w", err))
+	}
+	j.synced = j.at
+	return nil
+}
+
+// close rewrites the journal whole and returns its checksum.
+func (j *journal) close() (sum uint32, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.failed == nil {
+		if err := j.rewriteLocked(); err != nil {
+			j.failLocked(err)
+		}
+		// Map order differs between encodings, so the sum is taken of the file.
+		b, rerr := vfs.ReadFile(j.fs, j.path, journalBytesMax)
+		if rerr != nil {
+			j.failLocked(rerr)
+		}
+		sum = crc32.Checksum(b, castagnoli)
+	}
+	if j.file != nil {
+		j.file.Close()
+		j.file = nil
+	}
+	return sum, j.failed
+}
+
+// abandon closes the file and writes nothing more.
+func (j *journal) abandon() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.failLocked(ErrClosed)
+	if j.file != nil {
+		j.file.Close()
+		j.file = nil
+	}
+}
