@@ -43,6 +43,7 @@ type Appended struct {
 	LogAppendTime int64 // -1 on CreateTime topics
 	LogStart      int64
 	Duplicate     bool // the batch was in the log already; offsets are its own
+	Rolled        bool // this append sealed a segment
 }
 
 // Append writes whole batches, already validated, at the end of the log. b is
@@ -114,10 +115,12 @@ func (l *Log) appendLocked(b []byte, first batch.Batch, o *AppendOptions) (Appen
 		a.LogAppendTime = first.MaxTimestamp()
 	}
 	for len(b) > 0 {
+		seg := l.tail.seg
 		n, err := l.groupLocked(b, o)
 		if err != nil {
 			return Appended{}, err
 		}
+		a.Rolled = a.Rolled || l.tail.seg != seg
 		if err := l.writeLocked(b[:n], o); err != nil {
 			return Appended{}, err
 		}
@@ -325,7 +328,7 @@ func (l *Log) writeFailedLocked(n int, err error) error {
 	if errors.Is(err, syscall.ENOSPC) {
 		if terr := l.tail.h.file.Truncate(l.tail.pos); terr == nil {
 			l.store.sawDiskFull()
-			return fmt.Errorf("write %d bytes, %d written: %w: %w", len(l.part.Topic), n, ErrDiskFull, err)
+			return fmt.Errorf("write stopped after %d bytes: %w: %w", n, ErrDiskFull, err)
 		}
 	}
 	return l.fail("write", err)
@@ -358,10 +361,15 @@ func newJitter(c *LogConfig) int64 {
 	return rand.Int64N(j)
 }
 
-// markerOf parses the marker of a control batch; nil for data.
+// markerOf parses the marker of a control batch; nil for data and for control
+// batches of other kinds.
 func markerOf(b batch.Batch) (*marker, error) {
 	if !b.Control() {
 		return nil, nil
 	}
-	return parseMarker(b)
+	m, ok, err := b.EndTxnMarker()
+	if err != nil || !ok {
+		return nil, err
+	}
+	return &marker{commit: m.Type == batch.Commit, coordinatorEpoch: m.CoordinatorEpoch}, nil
 }

@@ -35,7 +35,8 @@ type Log struct {
 
 	maintMu sync.Mutex // guards the following; held across maintenance I/O
 	saved   partitionState
-	spare   int64 // checkpoint snapshot that is not a segment's, -1 none
+	spare   int64         // checkpoint snapshot that is not a segment's, -1 none
+	epochs  lineage.Chain // as leader-epochs has it, nil not known
 
 	appendMu sync.Mutex // guards the following; held across the write
 	tail     *tail      // nil until needed
@@ -47,6 +48,8 @@ type Log struct {
 	unsynced []unsynced
 	newNames bool // the directory has entries that are not synced
 
+	snapAt  atomic.Int64 // newest producer snapshot, -1 when the state was empty then
+	deleted atomic.Bool  // the partition was deleted
 	queued  atomic.Bool  // waits in the syncer's list
 	changed atomic.Bool  // appended to since the last checkpoint
 	grown   atomic.Int64 // bytes since the last checkpoint
@@ -264,4 +267,47 @@ func (l *Log) setChain(c lineage.Chain) {
 	}
 	l.chain.Store(&c)
 	l.latest.Store(&latest)
+}
+
+// shut makes every further append fail with ErrClosed; deleted says that the
+// partition goes away. It waits for the append under way.
+func (l *Log) shut(deleted bool) {
+	if deleted {
+		l.deleted.Store(true)
+	}
+	l.appendMu.Lock()
+	closed := ErrClosed
+	l.failure.CompareAndSwap(nil, &closed)
+	if deleted {
+		for _, seg := range l.list() {
+			seg.set(segGone)
+		}
+	}
+	l.appendMu.Unlock()
+	l.notify()
+	if deleted {
+		// The directory is about to be renamed: nobody may be writing in it.
+		l.maintMu.Lock()
+		l.maintMu.Unlock() //nolint:staticcheck // waiting is the purpose
+		l.closeFiles()
+	}
+}
+
+func (l *Log) isDeleted() bool { return l.deleted.Load() }
+
+// closeFiles lets go of every file; slices keep theirs until released.
+func (l *Log) closeFiles() {
+	l.appendMu.Lock()
+	defer l.appendMu.Unlock()
+	if l.tail != nil {
+		l.store.files.release(l.tail.h)
+		l.tail = nil
+	}
+	files, _ := l.takeUnsynced(nil)
+	for _, u := range files {
+		l.store.files.release(u.h)
+	}
+	for _, seg := range l.list() {
+		l.store.files.detach(seg)
+	}
 }

@@ -21,6 +21,9 @@ type offsetCell struct {
 	seq atomic.Uint64
 
 	logStart, localStart, durable, end atomic.Int64
+
+	flushed int64  // everything below is synced; guarded by mu
+	cuts    uint64 // truncations so far; guarded by mu
 }
 
 func (c *offsetCell) load() Offsets {
@@ -67,11 +70,24 @@ func (c *offsetCell) setEnd(end int64, follow bool) {
 	c.mu.Unlock()
 }
 
-// advanceDurable moves Durable up to at most End and reports whether it moved.
-func (c *offsetCell) advanceDurable(to int64) bool {
+// capture is the end together with the number of truncations so far, for
+// synced.
+func (c *offsetCell) capture() (end int64, cuts uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	to = min(to, c.end.Load())
+	return c.end.Load(), c.cuts
+}
+
+// synced records that everything below to is on disk and reports whether
+// Durable moved. When the log was truncated since the capture it does
+// nothing: what lies below to now may be other bytes.
+func (c *offsetCell) synced(to int64, cuts uint64) (moved bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if cuts != c.cuts {
+		return false
+	}
+	c.flushed = max(c.flushed, to)
 	if to <= c.durable.Load() {
 		return false
 	}
@@ -79,4 +95,25 @@ func (c *offsetCell) advanceDurable(to int64) bool {
 	c.durable.Store(to)
 	c.seq.Add(1)
 	return true
+}
+
+// cut lowers the end to off and what must not lie above it.
+func (c *offsetCell) cut(off int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cuts++
+	c.flushed = min(c.flushed, off)
+	c.storeLocked(Offsets{
+		LogStart:   min(c.logStart.Load(), off),
+		LocalStart: min(c.localStart.Load(), off),
+		Durable:    min(c.durable.Load(), off),
+		End:        off,
+	})
+}
+
+// flushPoint is the offset below which everything is synced.
+func (c *offsetCell) flushPoint() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.flushed
 }

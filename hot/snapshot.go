@@ -21,15 +21,15 @@ import (
 //
 // One producer:
 //
-//	     0    8  producer id
-//	     8    2  producer epoch
-//	    10    2  number of batches, 0 to 5
-//	    12    4  coordinator epoch, -1 none
-//	    16    8  timestamp of the last batch or marker
-//	    24    8  first offset of the open transaction, -1 none
-//	    32    …  batches, oldest first:
-//	             first sequence 4, last sequence 4, offset delta 4,
-//	             last offset 8, timestamp 8
+//	 0    8  producer id
+//	 8    2  producer epoch
+//	10    2  number of batches, 0 to 5
+//	12    4  coordinator epoch, -1 none
+//	16    8  timestamp of the last batch or marker
+//	24    8  first offset of the open transaction, -1 none
+//	32    …  batches, oldest first:
+//	         first sequence 4, last sequence 4, offset delta 4,
+//	         last offset 8, timestamp 8
 const (
 	snapshotMagic      = "VPSN"
 	snapshotVersion    = 1

@@ -1,0 +1,288 @@
+package hot
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// maintenance is the store's one background goroutine besides the syncer: it
+// finishes sealed segments, moves recovery points, journals high watermarks,
+// measures the disk and removes deleted files.
+type maintenance struct {
+	mu      sync.Mutex // guards the following
+	sealed  map[*Log]struct{}
+	removal []removal // by due time
+	ended   bool
+
+	wake chan struct{}
+	done chan struct{}
+}
+
+// removal is a file or directory to be removed at due (ms).
+type removal struct {
+	path string
+	due  int64
+}
+
+func (m *maintenance) init() {
+	m.sealed = map[*Log]struct{}{}
+	m.wake = make(chan struct{}, 1)
+	m.done = make(chan struct{})
+}
+
+func (m *maintenance) kick() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (m *maintenance) wait() { <-m.done }
+
+// wantMaintenance asks for a log's sealed segments to be finished.
+func (s *Store) wantMaintenance(l *Log) {
+	s.maint.mu.Lock()
+	s.maint.sealed[l] = struct{}{}
+	s.maint.mu.Unlock()
+	s.maint.kick()
+}
+
+// removeLater removes a path after delay milliseconds, or at the next open.
+func (s *Store) removeLater(path string, delay int64) {
+	due := time.Now().UnixMilli() + delay
+	s.maint.mu.Lock()
+	i, _ := slices.BinarySearchFunc(s.maint.removal, due, func(r removal, due int64) int { return cmp.Compare(r.due, due+1) })
+	s.maint.removal = slices.Insert(s.maint.removal, i, removal{path, due})
+	s.maint.mu.Unlock()
+	if delay == 0 {
+		s.maint.kick()
+	}
+}
+
+const (
+	maintainInterval = time.Second
+	watermarkTicks   = 5
+)
+
+// maintain runs until stop closes.
+func (s *Store) maintain(stop <-chan struct{}) {
+	defer close(s.maint.done)
+	tick := time.NewTicker(maintainInterval)
+	defer tick.Stop()
+	lastCheckpoint := time.Now()
+	for n := 1; ; n++ {
+		select {
+		case <-stop:
+			s.finishSealed()
+			return
+		case <-s.maint.wake:
+			s.finishSealed()
+			s.removeDue(time.Now().UnixMilli())
+			continue
+		case <-tick.C:
+		}
+		s.finishSealed()
+		s.measure()
+		s.removeDue(time.Now().UnixMilli())
+		all := time.Since(lastCheckpoint) >= s.config.CheckpointInterval
+		if all {
+			lastCheckpoint = time.Now()
+		}
+		s.checkpointGrown(all)
+		if n%watermarkTicks == 0 {
+			s.journalWatermarks()
+		}
+	}
+}
+
+func (s *Store) finishSealed() {
+	s.maint.mu.Lock()
+	var logs []*Log
+	for l := range s.maint.sealed {
+		logs = append(logs, l)
+	}
+	clear(s.maint.sealed)
+	s.maint.mu.Unlock()
+	for _, l := range logs {
+		l.maintMu.Lock()
+		// An error took the log offline and was logged there.
+		_ = l.finishSeals()
+		l.maintMu.Unlock()
+	}
+}
+
+func (s *Store) removeDue(now int64) {
+	for {
+		s.maint.mu.Lock()
+		if len(s.maint.removal) == 0 || s.maint.removal[0].due > now {
+			s.maint.mu.Unlock()
+			return
+		}
+		r := s.maint.removal[0]
+		s.maint.removal = slices.Delete(s.maint.removal, 0, 1)
+		s.maint.mu.Unlock()
+		if err := s.fs.RemoveAll(r.path); err != nil {
+			s.logger.Warn("deleted file cannot be removed, the next start tries again", "path", r.path, "err", err)
+		}
+	}
+}
+
+// checkpointGrown checkpoints logs that grew much, or all that changed.
+func (s *Store) checkpointGrown(all bool) {
+	var due []*Log
+	for _, l := range s.opened() {
+		if l.Err() != nil {
+			continue
+		}
+		if l.grown.Load() >= s.config.CheckpointBytes || all && l.changed.Load() {
+			due = append(due, l)
+		} else if all {
+			l.idle()
+		}
+	}
+	if len(due) > 0 {
+		if err := s.checkpoint(due, false); err != nil {
+			s.logger.Error("checkpoint failed", "err", err)
+		}
+	}
+}
+
+// checkpoint moves the recovery points of logs up to where they are now. Log
+// bytes are synced before anything names them; index entries and snapshots
+// need no sync, since they are checked when read and can be rebuilt.
+func (s *Store) checkpoint(logs []*Log, closing bool) error {
+	type job struct {
+		log *Log
+		at  *checkpointed
+	}
+	jobs := make([]job, 0, len(logs))
+	for _, l := range logs {
+		l.maintMu.Lock()
+		at, err := l.capture(closing)
+		l.maintMu.Unlock()
+		if err != nil {
+			return err
+		}
+		if at != nil {
+			jobs = append(jobs, job{l, at})
+		}
+	}
+	if len(jobs) == 0 {
+		return nil
+	}
+	s.syncer.flush()
+	var failed error
+	for _, j := range jobs {
+		j.log.maintMu.Lock()
+		if err := j.log.persist(j.at); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("checkpoint %s: %w", j.log.part, err))
+		}
+		j.log.maintMu.Unlock()
+	}
+	if err := s.journal.sync(); err != nil {
+		s.failAll("syncing the journal", err)
+		failed = errors.Join(failed, err)
+	}
+	return failed
+}
+
+// journalWatermarks writes high watermarks that moved; losing some costs a
+// follower a few fetches, so nothing waits for a sync.
+func (s *Store) journalWatermarks() {
+	for _, l := range s.opened() {
+		if l.Err() != nil || !l.maintMu.TryLock() {
+			continue
+		}
+		if hw := l.hw.Load(); hw != l.saved.highWatermark {
+			l.saved.highWatermark = hw
+			if err := l.store.journal.put(keyOf(l.part), l.saved); err != nil {
+				l.maintMu.Unlock()
+				s.failAll("writing the journal", err)
+				return
+			}
+		}
+		l.maintMu.Unlock()
+	}
+}
+
+// appended is told about every append.
+func (s *Store) appended(l *Log, n int64) {
+	s.stats.Appends.Add(1)
+	s.stats.AppendBytes.Add(n)
+	l.grown.Add(n)
+	l.changed.Store(true)
+	s.syncer.push(l, false)
+	if s.unseen.Add(n) > measureBytes {
+		s.unseen.Store(0)
+		s.measure()
+	}
+}
+
+// measureBytes is how much may be appended before the disk is looked at again
+// without waiting for the tick.
+const measureBytes = 64 << 20
+
+// reserve is the free space to be kept, in bytes.
+func (s *Store) reserve(total uint64) uint64 {
+	if s.config.ReserveBytes > 0 {
+		return uint64(s.config.ReserveBytes)
+	}
+	return min(1<<30, total/20)
+}
+
+// measure looks at the disk and opens or shuts the door for appends.
+func (s *Store) measure() {
+	total, free, err := s.fs.Usage(s.config.Dir)
+	if err != nil {
+		s.logger.Warn("free space cannot be measured", "dir", s.config.Dir, "err", err)
+		return
+	}
+	u := &Usage{DiskTotal: total, DiskFree: free, Reserve: s.reserve(total)}
+	u.Full = free < u.Reserve
+	s.usage.Store(u)
+	if s.full.Swap(u.Full) == u.Full {
+		return
+	}
+	if u.Full {
+		s.logger.Error("disk is nearly full, appends are refused until space is freed", "dir", s.config.Dir, "free", free, "reserve", u.Reserve)
+	} else {
+		s.logger.Info("disk has space again, appends go on", "dir", s.config.Dir, "free", free)
+	}
+}
+
+// sawDiskFull shuts the door at once: a write met the end of the disk.
+func (s *Store) sawDiskFull() {
+	if !s.full.Swap(true) {
+		s.logger.Error("disk is full, appends are refused until space is freed", "dir", s.config.Dir)
+	}
+}
+
+func (s *Store) diskFullError() error {
+	u := s.usage.Load()
+	if u == nil {
+		return ErrDiskFull
+	}
+	return fmt.Errorf("%d bytes free in %s, %d are kept in reserve; free space or lower local.retention: %w", u.DiskFree, s.config.Dir, u.Reserve, ErrDiskFull)
+}
+
+// Usage is what the store holds and what the disk has left, as of the last
+// look (at most a second ago).
+func (s *Store) Usage() Usage {
+	var u Usage
+	if p := s.usage.Load(); p != nil {
+		u = *p
+	}
+	u.Full = s.full.Load()
+	u.OpenFiles = s.files.openFiles()
+	s.mu.Lock()
+	u.Partitions = len(s.onDisk)
+	s.mu.Unlock()
+	return u
+}
+
+// now is wall clock in milliseconds, for what has no caller to pass it.
+func (s *Store) now() int64 { return time.Now().UnixMilli() }

@@ -1,0 +1,537 @@
+package hot
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"sort"
+
+	"github.com/varvelog/varve/hot/batch"
+	"github.com/varvelog/varve/hot/lineage"
+	"github.com/varvelog/varve/hot/vfs"
+	"github.com/varvelog/varve/meta/topic"
+)
+
+// openLog opens or makes the log of p.
+func (s *Store) openLog(p topic.Partition, c LogConfig, dirName string, exists bool) (*Log, error) {
+	if !exists {
+		dirName = partitionDirName(p)
+	}
+	l := &Log{store: s, part: p, dir: filepath.Join(s.config.Dir, dirName), spare: -1}
+	l.SetConfig(c)
+	l.remoteEnd.Store(-1)
+	l.unstable.Store(-1)
+	l.snapAt.Store(-1)
+	if err := s.Err(); err != nil {
+		l.failure.Store(&err)
+	}
+	state, known := s.journal.state(keyOf(p))
+	if !exists {
+		if err := l.create(); err != nil {
+			return nil, fmt.Errorf("make partition %s: %w", p, err)
+		}
+		known = false
+	}
+	segs, err := l.listSegments()
+	if err != nil {
+		return nil, fmt.Errorf("open partition %s: %w", p, err)
+	}
+	if !known {
+		state = newPartitionState(0)
+		if len(segs) > 0 {
+			state = newPartitionState(segs[0].base)
+			if c.Tiered {
+				// The bucket may hold older data; whoever knows moves it up.
+				state.logStart = 0
+			}
+		}
+	}
+	if err := l.load(state, known && exists, segs); err != nil {
+		return nil, fmt.Errorf("open partition %s: %w", p, err)
+	}
+	return l, nil
+}
+
+func (l *Log) create() error {
+	if err := l.store.fs.MkdirAll(l.dir); err != nil {
+		return err
+	}
+	if len(l.part.Topic) > dirTopicMax {
+		if err := vfs.WriteFileAtomic(l.store.fs, filepath.Join(l.dir, metadataName), formatMetadata(l.part)); err != nil {
+			return err
+		}
+	}
+	l.store.newDirs.Store(true)
+	return l.store.journal.put(keyOf(l.part), newPartitionState(0))
+}
+
+// listSegments reads the directory's names, tidies what a crash left behind
+// and returns the segments by base offset. No file is opened.
+func (l *Log) listSegments() ([]*segment, error) {
+	entries, err := l.store.fs.ReadDir(l.dir)
+	if err != nil {
+		return nil, err
+	}
+	changed, err := l.finishSwaps(entries)
+	if err != nil {
+		return nil, err
+	}
+	if changed {
+		if entries, err = l.store.fs.ReadDir(l.dir); err != nil {
+			return nil, err
+		}
+	}
+	var segs []*segment
+	byBase := map[int64]*segment{}
+	var txns []int64
+	for _, e := range entries {
+		base, ext, ok := parseOffsetName(e.Name())
+		switch {
+		case ok && ext == logExt:
+			seg := &segment{log: l, base: base}
+			seg.size.Store(-1)
+			segs = append(segs, seg)
+			byBase[base] = seg
+		case ok && ext == txnExt:
+			txns = append(txns, base)
+		}
+	}
+	for _, base := range txns {
+		if seg := byBase[base]; seg != nil {
+			seg.set(segTxns)
+		}
+	}
+	sort.Slice(segs, func(i, j int) bool { return segs[i].base < segs[j].base })
+	return segs, nil
+}
+
+// load decides whether the tail must be scanned and publishes the log.
+func (l *Log) load(st partitionState, known bool, segs []*segment) error {
+	if len(segs) == 0 {
+		if known && st.position > 0 {
+			return l.refuse(st, segs, fmt.Errorf("segment %d is missing", st.segment))
+		}
+		seg := &segment{log: l, base: max(st.recovery, st.logStart)}
+		st.recovery, st.segment, st.position = seg.base, seg.base, 0
+		segs = append(segs, seg)
+	}
+	last := segs[len(segs)-1]
+	for _, seg := range segs[:len(segs)-1] {
+		seg.set(segSealed | segSynced | segTrusted)
+	}
+	same := known && last.base == st.segment
+	if same && !l.store.clean {
+		size, err := last.bytes()
+		same = err == nil && size == int64(st.position)
+		if err != nil && !errors.Is(err, vfs.ErrNotExist) {
+			return err
+		}
+		if errors.Is(err, vfs.ErrNotExist) {
+			same = st.position == 0
+		}
+	}
+	l.segments.Store(&segs)
+	if !same {
+		return l.recover(st, known)
+	}
+	last.size.Store(int64(st.position))
+	l.snapAt.Store(st.snapshot)
+	l.spare = st.snapshot
+	l.unstable.Store(st.firstUnstable)
+	l.latest.Store(&st.epoch)
+	if st.epochs <= 1 {
+		l.setChain(lineage.Chain{}.Assign(st.epoch.Epoch, st.epoch.Start))
+	}
+	l.publish(st, st.recovery, st.recovery)
+	return nil
+}
+
+// publish sets the offsets of a loaded log.
+func (l *Log) publish(st partitionState, end, synced int64) {
+	segs := l.list()
+	local := max(segs[0].base, st.logStart)
+	if !l.config.Load().Tiered {
+		st.logStart = local
+	}
+	durable := min(synced, end)
+	if l.store.config.Durability == Replicated {
+		durable = end
+	}
+	l.offsets.flushed = min(synced, end)
+	l.offsets.storeLocked(Offsets{LogStart: min(st.logStart, end), LocalStart: min(local, end), Durable: max(durable, min(local, end)), End: end})
+	st.highWatermark = min(max(st.highWatermark, min(st.logStart, end)), end)
+	l.hw.Store(st.highWatermark)
+	l.sized.Store(-1)
+	l.saved = st
+}
+
+// refuse opens the log offline: bytes that were durable are gone, and cutting
+// the log here would lose them quietly.
+func (l *Log) refuse(st partitionState, segs []*segment, cause error) error {
+	if len(segs) == 0 {
+		segs = []*segment{{log: l, base: st.recovery}}
+	}
+	l.segments.Store(&segs)
+	l.latest.Store(&st.epoch)
+	l.publish(st, max(segs[len(segs)-1].base, st.logStart), segs[len(segs)-1].base)
+	l.fail("recovery", &CorruptError{Path: l.dir, Position: int64(st.position), Err: cause})
+	return nil
+}
+
+// recovery is the scan of a log's tail after a crash.
+type recovery struct {
+	log   *Log
+	state partitionState
+	ps    *producers
+	chain lineage.Chain
+	next  int64 // offset expected next, at least
+}
+
+// recover scans from the recovery point to the end, cuts the tail at the
+// first bad batch and rebuilds what derives from the batches scanned.
+func (l *Log) recover(st partitionState, known bool) error {
+	segs := l.list()
+	first, from, err := l.recoveryStart(st, known)
+	if err != nil {
+		return err
+	}
+	if first < 0 {
+		return l.refuse(st, segs, fmt.Errorf("the recovery point %d is beyond what is there", st.recovery))
+	}
+	l.store.stats.Recovered.Add(1)
+	start := segs[first].base
+	if from > 0 {
+		start = st.recovery
+	}
+	r := &recovery{log: l, state: st, next: start}
+	if err := r.begin(start, known); err != nil {
+		return err
+	}
+	for i := first; i < len(segs); i++ {
+		more, err := r.segment(i, from, i == len(segs)-1)
+		if err != nil {
+			return err
+		}
+		if !more {
+			break
+		}
+		from = 0
+	}
+	return r.finish(start, known)
+}
+
+// recoveryStart is the segment and position to scan from; first is -1 when
+// the journal names bytes that are not there.
+func (l *Log) recoveryStart(st partitionState, known bool) (first int, from int64, err error) {
+	segs := l.list()
+	if !known {
+		// No journal: trust footers, newest first.
+		for i := len(segs) - 2; i >= 0; i-- {
+			size, err := segs[i].bytes()
+			if err != nil {
+				return 0, 0, err
+			}
+			if e, ok := l.readIndexFile(segs[i], size).last(); ok && int64(e.pos) == size {
+				return i + 1, 0, nil
+			}
+		}
+		return 0, 0, nil
+	}
+	i := sort.Search(len(segs), func(i int) bool { return segs[i].base > st.recovery }) - 1
+	if i < 0 {
+		// The log was trimmed past its recovery point.
+		return 0, 0, nil
+	}
+	if segs[i].base < st.segment {
+		if st.position == 0 && segs[i].base < st.recovery {
+			// The segment the journal names was empty and never got its name.
+			return i, 0, nil
+		}
+		return -1, 0, nil
+	}
+	if segs[i].base > st.segment {
+		return i, 0, nil
+	}
+	size, err := segs[i].bytes()
+	if err != nil {
+		return 0, 0, err
+	}
+	if size < int64(st.position) {
+		return -1, 0, nil
+	}
+	return i, int64(st.position), nil
+}
+
+func (r *recovery) begin(start int64, known bool) error {
+	l, st := r.log, r.state
+	if l.latest.Load() == nil {
+		l.latest.Store(&lineage.Entry{Epoch: lineage.NoEpoch, Start: lineage.NoOffset})
+	}
+	c, err := l.readEpochs()
+	if err != nil && !errors.Is(err, vfs.ErrNotExist) && !errors.Is(err, ErrCorrupt) {
+		return err
+	}
+	if err != nil && st.epochs > 1 || errors.Is(err, ErrCorrupt) || !known {
+		if c, err = r.chainBelow(start); err != nil {
+			return err
+		}
+	}
+	r.chain = c.TruncateEnd(max(start, 1))
+	if st.epoch.Epoch > r.chain.Latest() && st.epoch.Start <= start {
+		r.chain = r.chain.Assign(st.epoch.Epoch, st.epoch.Start)
+	}
+	r.ps = newProducers()
+	if !known || st.snapshot >= 0 || start < st.recovery {
+		if r.ps, err = l.replayProducers(start); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *recovery) chainBelow(start int64) (c lineage.Chain, err error) {
+	err = r.log.walkRange(0, start, func(b batch.Batch) error {
+		if b.LeaderEpoch() > c.Latest() {
+			c = c.Assign(b.LeaderEpoch(), b.BaseOffset())
+		}
+		return nil
+	})
+	return c, err
+}
+
+// segment scans one segment and says whether the scan goes on to the next.
+func (r *recovery) segment(i int, from int64, last bool) (more bool, err error) {
+	l := r.log
+	segs := l.list()
+	seg := segs[i]
+	footed, err := l.hasFooter(seg)
+	if err != nil {
+		return false, err
+	}
+	seg.clear(segSealed | segSynced | segTrusted)
+	h, err := l.store.files.acquire(seg, true)
+	if err != nil {
+		return false, err
+	}
+	defer l.store.files.release(h)
+	size, err := h.file.Size()
+	if err != nil {
+		return false, err
+	}
+	x := newIndexer(seg.base, l.config.Load().IndexIntervalBytes)
+	x.ix = l.readIndexFile(seg, from)
+	persisted := x.ix.len()
+	if err := x.resume(h.file, from); errors.Is(err, errIndex) || isDamage(err) {
+		// Below the recovery point: not a torn tail, at worst a bad index.
+		if x, err = l.rescan(seg, h, from); err != nil {
+			return false, l.refuse(r.state, segs, err)
+		}
+		persisted = 0
+	} else if err != nil {
+		return false, err
+	}
+	txns, err := r.txnsBelow(seg)
+	if err != nil {
+		return false, err
+	}
+	end, bad := r.scan(seg, h.file, x, from, size, &txns)
+	if bad != nil && !isDamage(bad) && !errors.Is(bad, ErrNotContiguous) {
+		return false, bad
+	}
+	l.store.stats.RecoveredBytes.Add(end - from)
+	if bad != nil && !last && footed {
+		// Its footer says every byte was synced: this is damage, not a tail.
+		seg.damaged(end, bad)
+		seg.size.Store(size)
+		seg.set(segSealed | segSynced | segTrusted)
+		r.next = segs[i+1].base
+		return true, nil
+	}
+	return r.keep(i, last, bad, h, x, persisted, end, size, txns)
+}
+
+// keep settles a scanned segment: cut if torn, sealed if another follows.
+func (r *recovery) keep(i int, last bool, bad error, h *handle, x *indexer, persisted int, end, size int64, txns []batch.AbortedTxn) (more bool, err error) {
+	l := r.log
+	segs := l.list()
+	seg := segs[i]
+	if bad != nil {
+		l.logger().Warn("torn tail is cut", "segment", seg.base, "position", end, "bytes", size-end, "segments_dropped", len(segs)-1-i, "err", bad)
+		l.store.stats.CutBytes.Add(size - end)
+		if err := h.file.Truncate(end); err != nil {
+			return false, err
+		}
+		if err := l.removeSegments(segs[i+1:]); err != nil {
+			return false, err
+		}
+		segs = segs[: i+1 : i+1]
+		l.segments.Store(&segs)
+		last = true
+	}
+	if err := l.restoreTxns(seg, txns); err != nil {
+		return false, err
+	}
+	seg.size.Store(end)
+	seg.index.Store(x.ix)
+	l.markUnsynced(seg, h)
+	if last {
+		l.store.files.repin(h)
+		l.tail = &tail{seg: seg, h: h, ix: x, persisted: persisted, pos: end, reserved: end, created: l.store.now(), since: -1, jitter: newJitter(l.config.Load())}
+		if end > 0 {
+			l.tail.since = l.tail.created
+		}
+		return false, nil
+	}
+	s := &sealing{next: segs[i+1].base, persisted: persisted}
+	if len(r.ps.byID) > 0 {
+		s.snapshot = r.ps.encode(s.next)
+	}
+	x.footer()
+	seg.meta.Store(&segmentMeta{maxTs: x.maxTs, maxTsOffset: relOffset(seg.base, x.relMax), modified: l.store.now()})
+	seg.sealing.Store(s)
+	seg.set(segSealed)
+	r.next = max(r.next, segs[i+1].base)
+	return true, nil
+}
+
+// scan reads batches from position from on; end is where the good part ends.
+func (r *recovery) scan(seg *segment, f vfs.File, x *indexer, from, size int64, txns *[]batch.AbortedTxn) (end int64, bad error) {
+	sc := newScanner(f, from, size)
+	for {
+		pos := sc.pos
+		b, err := sc.next()
+		if errors.Is(err, io.EOF) {
+			return pos, nil
+		}
+		if err != nil {
+			return pos, err
+		}
+		if b.BaseOffset() < r.next || b.LastOffsetDelta() < 0 || b.LeaderEpoch() < r.chain.Latest() || b.LastOffset()-seg.base >= noRelative {
+			return pos, fmt.Errorf("batch of offset %d, epoch %d after offset %d, epoch %d: %w", b.BaseOffset(), b.LeaderEpoch(), r.next, r.chain.Latest(), ErrNotContiguous)
+		}
+		m, err := markerOf(b)
+		if err != nil {
+			return pos, err
+		}
+		x.add(b, pos)
+		r.next = b.NextOffset()
+		if b.LeaderEpoch() > r.chain.Latest() {
+			r.chain = r.chain.Assign(b.LeaderEpoch(), b.BaseOffset())
+		}
+		if b.HasProducer() {
+			if t, aborted := r.ps.apply(b, m); aborted {
+				*txns = append(*txns, t)
+			}
+		}
+	}
+}
+
+// txnsBelow is what the transaction index has from before the scan.
+func (r *recovery) txnsBelow(seg *segment) ([]batch.AbortedTxn, error) {
+	txns, err := seg.txns()
+	if err != nil {
+		return nil, err
+	}
+	n := sort.Search(len(txns), func(i int) bool { return txns[i].LastOffset >= r.next })
+	return txns[:n:n], nil
+}
+
+// restoreTxns makes the transaction index hold exactly txns.
+func (l *Log) restoreTxns(seg *segment, txns []batch.AbortedTxn) error {
+	if len(txns) == 0 {
+		if !seg.is(segTxns) {
+			return nil
+		}
+		seg.clear(segTxns)
+		if err := l.store.fs.Remove(seg.path(txnExt)); err != nil && !errors.Is(err, vfs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	seg.set(segTxns)
+	return l.writeFile(seg.path(txnExt), encodeTxns(seg.base, txns))
+}
+
+func (l *Log) hasFooter(seg *segment) (bool, error) {
+	size, err := seg.bytes()
+	if err != nil {
+		return false, err
+	}
+	e, ok := l.readIndexFile(seg, size).last()
+	return ok && int64(e.pos) == size, nil
+}
+
+// finish publishes the recovered log. What was scanned is in the kernel but
+// not known to be synced, so Durable starts at the recovery point.
+func (r *recovery) finish(start int64, known bool) error {
+	l, st := r.log, r.state
+	if l.failure.Load() != nil && !errors.Is(l.Err(), ErrClosed) && l.tail == nil {
+		return nil
+	}
+	end := r.next
+	if l.tail != nil {
+		end = max(r.next, l.tail.seg.base)
+	}
+	if st.epoch.Epoch > r.chain.Latest() {
+		r.chain = r.chain.Assign(st.epoch.Epoch, min(st.epoch.Start, end))
+	}
+	l.setChain(r.chain)
+	if err := l.removeStray(end); err != nil {
+		return err
+	}
+	l.producers = r.ps
+	l.snapAt.Store(st.snapshot)
+	l.spare = st.snapshot
+	synced := start
+	if known {
+		synced = max(start, min(st.recovery, end))
+	}
+	l.publish(st, end, synced)
+	l.stateMu.Lock()
+	l.publishUnstableLocked()
+	l.stateMu.Unlock()
+	l.queueMu.Lock()
+	l.newNames = true
+	l.queueMu.Unlock()
+	l.changed.Store(true)
+	l.store.syncer.push(l, true)
+	return nil
+}
+
+// removeSegments deletes files of segments that were never durable.
+func (l *Log) removeSegments(segs []*segment) error {
+	for i := len(segs) - 1; i >= 0; i-- {
+		segs[i].set(segGone)
+		l.store.files.detach(segs[i])
+		for _, ext := range []string{logExt, indexExt, txnExt} {
+			if err := l.store.fs.Remove(segs[i].path(ext)); err != nil && !errors.Is(err, vfs.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// removeStray removes indexes without a segment and snapshots from beyond the
+// end: left over from what was cut, they would describe other records later.
+func (l *Log) removeStray(end int64) error {
+	entries, err := l.store.fs.ReadDir(l.dir)
+	if err != nil {
+		return err
+	}
+	have := map[int64]bool{}
+	for _, seg := range l.list() {
+		have[seg.base] = true
+	}
+	for _, e := range entries {
+		o, ext, ok := parseOffsetName(e.Name())
+		stray := ok && (ext == snapshotExt && o > end || (ext == indexExt || ext == txnExt) && !have[o])
+		if stray {
+			if err := l.store.fs.Remove(filepath.Join(l.dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

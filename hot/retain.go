@@ -1,0 +1,231 @@
+package hot
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/varvelog/varve/hot/vfs"
+)
+
+// Retained is what a retention run did.
+type Retained struct {
+	Segments int   // deleted
+	Bytes    int64 // of them
+	// LogStartMoved says that the log start moved on, and with it what the
+	// bucket must keep.
+	LogStartMoved bool
+}
+
+// AdvanceLogStart moves the log start up to off (DeleteRecords, retention, or
+// what the bucket's manifest says), at most to the high watermark. It is
+// durable when the call returns. Segments that lie below go with the next
+// Retain. A lower offset changes nothing.
+func (l *Log) AdvanceLogStart(off int64) error {
+	l.maintMu.Lock()
+	defer l.maintMu.Unlock()
+	if err := l.Err(); err != nil {
+		return err
+	}
+	_, err := l.advanceStart(off)
+	return err
+}
+
+// advanceStart needs maintMu.
+func (l *Log) advanceStart(off int64) (moved bool, err error) {
+	o := l.offsets.load()
+	if off <= o.LogStart {
+		return false, nil
+	}
+	if hw := l.hw.Load(); off > hw {
+		return false, fmt.Errorf("log start %d would pass the high watermark %d: %w", off, hw, ErrOffsetOutOfRange)
+	}
+	l.saved.logStart = off
+	if err := errors.Join(l.store.journal.put(keyOf(l.part), l.saved), l.store.journal.sync()); err != nil {
+		return false, l.fail("writing the journal", err)
+	}
+	l.offsets.update(func(o *Offsets) {
+		o.LogStart = max(o.LogStart, off)
+		o.LocalStart = max(o.LocalStart, off)
+	})
+	if p := l.chain.Load(); p != nil {
+		l.appendMu.Lock()
+		l.setChain(l.chain.Load().TruncateStart(off))
+		l.appendMu.Unlock()
+	}
+	return true, nil
+}
+
+// Retain deletes local segments that lie below the log start, and those that
+// retention.ms, retention.bytes or their local forms no longer keep. On a log
+// that is offloaded nothing goes that is not below the committed remote end;
+// elsewhere the log start moves up first. Only whole segments below the high
+// watermark go; the active one is sealed first when its time is up.
+func (l *Log) Retain(now int64) (Retained, error) {
+	l.maintMu.Lock()
+	defer l.maintMu.Unlock()
+	if err := l.Err(); err != nil {
+		return Retained{}, err
+	}
+	l.ExpireProducers(now)
+	n, err := l.breached(now)
+	if err != nil || n == 0 {
+		return Retained{}, err
+	}
+	return l.dropFirst(n)
+}
+
+// breached is how many segments, from the first on, may and must go.
+func (l *Log) breached(now int64) (int, error) {
+	c := l.config.Load()
+	segs := l.list()
+	offloads := c.offloads()
+	remote, hw, start := l.remoteEnd.Load(), l.hw.Load(), l.offsets.logStart.Load()
+	millis, bytes := c.localRetention()
+	if !c.Delete {
+		millis, bytes = -1, -1
+	}
+	excess := int64(-1)
+	if bytes >= 0 {
+		total, err := l.SizeBytes()
+		if err != nil {
+			return 0, err
+		}
+		excess = total - bytes
+	}
+	n := 0
+	for i, seg := range segs {
+		end := l.endOf(segs, i)
+		active := i+1 == len(segs)
+		size, err := seg.bytes()
+		if err != nil {
+			return 0, err
+		}
+		if end > hw || active && size == 0 {
+			break
+		}
+		if end <= start && !active {
+			excess -= size
+			n++
+			continue
+		}
+		if offloads && end > remote {
+			break
+		}
+		old, err := l.tooOld(seg, active, now, millis)
+		if err != nil {
+			return 0, err
+		}
+		large := excess >= size && bytes >= 0
+		if !old && !large {
+			break
+		}
+		excess -= size
+		n++
+	}
+	if n < len(segs) {
+		return n, nil
+	}
+	// Everything is due: a fresh active segment takes over.
+	l.appendMu.Lock()
+	defer l.appendMu.Unlock()
+	if l.active() != segs[len(segs)-1] || l.offsets.end.Load() > hw {
+		return len(segs) - 1, nil // appended to meanwhile
+	}
+	if err := l.needTailLocked(); err != nil {
+		return 0, err
+	}
+	if err := l.rollLocked(l.offsets.end.Load(), now); err != nil {
+		return 0, err
+	}
+	return n, nil
+}
+
+// tooOld goes by the records' time; a segment without data records counts
+// from when its file was last written.
+func (l *Log) tooOld(seg *segment, active bool, now, millis int64) (bool, error) {
+	if millis < 0 {
+		return false, nil
+	}
+	if active {
+		if err := l.needTail(); err != nil {
+			return false, err
+		}
+		a := l.Active()
+		ts := a.MaxTimestamp
+		if ts < 0 {
+			ts = a.Since
+		}
+		return ts >= 0 && now-ts > millis, nil
+	}
+	m, err := seg.footer()
+	if errors.Is(err, ErrCorrupt) {
+		return false, nil // its records' time is not known: it stays
+	}
+	if err != nil {
+		return false, err
+	}
+	ts := m.maxTs
+	if ts < 0 {
+		ts = m.modified
+	}
+	return now-ts > millis, nil
+}
+
+// dropFirst deletes the first n segments. The log start is durable before any
+// file goes.
+func (l *Log) dropFirst(n int) (Retained, error) {
+	var r Retained
+	segs := l.list()
+	if n >= len(segs) {
+		n = len(segs) - 1
+	}
+	if n <= 0 {
+		return r, nil
+	}
+	to := segs[n].base
+	var err error
+	if !l.config.Load().offloads() {
+		if r.LogStartMoved, err = l.advanceStart(to); err != nil {
+			return r, err
+		}
+	}
+	l.appendMu.Lock()
+	keep := append([]*segment(nil), l.list()[n:]...)
+	l.segments.Store(&keep)
+	l.appendMu.Unlock()
+	l.offsets.update(func(o *Offsets) { o.LocalStart = max(o.LocalStart, to) })
+	delay := l.config.Load().FileDeleteDelay
+	for _, seg := range segs[:n] {
+		size, _ := seg.bytes()
+		if err := l.deleteSegment(seg, delay); err != nil {
+			return r, l.fail("deleting a segment", err)
+		}
+		r.Segments++
+		r.Bytes += size
+	}
+	l.sized.Store(-1)
+	l.store.stats.Deleted.Add(int64(r.Segments))
+	return r, nil
+}
+
+// deleteSegment renames a segment's files out of the way; they go after
+// delay milliseconds, or at the next open. Slices keep what they pin.
+func (l *Log) deleteSegment(seg *segment, delay int64) error {
+	seg.set(segGone)
+	l.store.files.detach(seg)
+	for _, ext := range []string{logExt, indexExt, txnExt, snapshotExt} {
+		if ext == snapshotExt && seg.base == l.saved.snapshot {
+			continue
+		}
+		path := seg.path(ext)
+		err := l.store.fs.Rename(path, path+deletedExt)
+		if errors.Is(err, vfs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		l.store.removeLater(path+deletedExt, delay)
+	}
+	return nil
+}

@@ -1,0 +1,29 @@
+package hot
+
+import "sync/atomic"
+
+// Stats counts what a store did since it was opened.
+type Stats struct {
+	Appends        atomic.Int64 // appends that wrote
+	AppendBytes    atomic.Int64
+	Syncs          atomic.Int64 // rounds of group commit
+	SyncNanos      atomic.Int64 // time spent in them
+	Offline        atomic.Int64 // logs that went offline
+	Quarantined    atomic.Int64 // segments found damaged
+	Reindexed      atomic.Int64 // indexes rebuilt
+	Recovered      atomic.Int64 // logs whose tail was scanned at open
+	RecoveredBytes atomic.Int64
+	CutBytes       atomic.Int64 // bytes cut from torn tails
+	Deleted        atomic.Int64 // segments deleted
+	Compacted      atomic.Int64 // compaction runs
+}
+
+// Usage is what a store holds and what the disk has left.
+type Usage struct {
+	Partitions int
+	OpenFiles  int
+	DiskTotal  uint64
+	DiskFree   uint64
+	Reserve    uint64
+	Full       bool // appends are refused
+}

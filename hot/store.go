@@ -1,0 +1,369 @@
+package hot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/varvelog/varve/hot/vfs"
+	"github.com/varvelog/varve/meta/topic"
+)
+
+// Store is one data directory and the logs in it.
+type Store struct {
+	config  Config
+	fs      vfs.FS
+	logger  *slog.Logger
+	lock    io.Closer
+	files   *fileCache
+	indexes *indexCache
+	journal *journal
+	syncer  *syncer
+	stats   Stats
+	clean   bool // the last close was clean: the journal says it all
+
+	full     atomic.Bool // free space is below the reserve
+	usage    atomic.Pointer[Usage]
+	unseen   atomic.Int64 // bytes appended since usage was measured
+	newDirs  atomic.Bool  // the data directory has entries that are not synced
+	failed   atomic.Pointer[error]
+	onSealed atomic.Pointer[func(*Log)]
+	configs  sync.Map // LogConfig → *LogConfig
+
+	mu     sync.Mutex // guards the following
+	onDisk map[journalKey]foundPartition
+	logs   map[journalKey]*logSlot
+	closed bool
+
+	maint maintenance
+	stop  chan struct{} // ends maintenance
+	drain chan struct{} // ends the syncer, afterwards
+	wg    sync.WaitGroup
+	once  sync.Once
+	cerr  error
+}
+
+// foundPartition is a partition directory as Open found it.
+type foundPartition struct {
+	part topic.Partition
+	dir  string // name
+}
+
+// logSlot lets one goroutine open a log while others wait.
+type logSlot struct {
+	ready chan struct{}
+	log   *Log
+	err   error
+}
+
+// Open opens a data directory. It reads the journal and the directory's
+// names; logs are opened by Log.
+func Open(c Config, d Deps) (*Store, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if d.Logger == nil {
+		d.Logger = slog.New(slog.DiscardHandler)
+	}
+	if d.FS == nil {
+		d.FS = vfs.OS()
+	}
+	if err := d.FS.MkdirAll(c.Dir); err != nil {
+		return nil, fmt.Errorf("make data directory: %w", err)
+	}
+	lock, err := d.FS.Lock(filepath.Join(c.Dir, lockName))
+	if err != nil {
+		return nil, fmt.Errorf("data directory %s is in use: %w", c.Dir, err)
+	}
+	s := &Store{
+		config: c, fs: d.FS, logger: d.Logger, lock: lock,
+		files: newFileCache(d.FS, c.OpenFilesMax), indexes: &indexCache{limit: c.IndexBytesMax},
+		onDisk: map[journalKey]foundPartition{}, logs: map[journalKey]*logSlot{},
+		stop: make(chan struct{}), drain: make(chan struct{}),
+	}
+	if err := s.load(); err != nil {
+		lock.Close()
+		return nil, err
+	}
+	s.syncer = newSyncer(s)
+	s.maint.init()
+	s.measure()
+	s.wg.Go(func() { s.syncer.run(s.drain) })
+	s.wg.Go(func() { s.maintain(s.stop) })
+	return s, nil
+}
+
+// load takes the clean marker away before anything else happens, so that a
+// crash from here on is seen as one (KAFKA-10471).
+func (s *Store) load() error {
+	markerPath := filepath.Join(s.config.Dir, markerName)
+	marker, err := vfs.ReadFile(s.fs, markerPath, 4096)
+	if err != nil && !errors.Is(err, vfs.ErrNotExist) {
+		return fmt.Errorf("read clean-shutdown marker: %w", err)
+	}
+	if err == nil {
+		if err := s.fs.Remove(markerPath); err != nil {
+			return fmt.Errorf("remove clean-shutdown marker: %w", err)
+		}
+		if err := s.fs.SyncDir(s.config.Dir); err != nil {
+			return fmt.Errorf("remove clean-shutdown marker: %w", err)
+		}
+	}
+	j, sum, err := openJournal(s.fs, s.config.Dir)
+	if err != nil {
+		return err
+	}
+	s.journal = j
+	s.clean = len(marker) > 0 && string(marker) == formatMarker(sum)
+	return s.find()
+}
+
+// The clean-shutdown marker is one line of text; it is good only together
+// with the journal whose checksum it names.
+func formatMarker(sum uint32) string { return fmt.Sprintf("varve clean shutdown, journal %08x\n", sum) }
+
+// find lists the partitions on disk and sweeps directories that were being
+// deleted.
+func (s *Store) find() error {
+	entries, err := s.fs.ReadDir(s.config.Dir)
+	if err != nil {
+		return fmt.Errorf("list data directory: %w", err)
+	}
+	for _, e := range entries {
+		name := e.Name()
+		if !e.IsDir() {
+			continue
+		}
+		if strings.HasSuffix(name, deleteSuffix) {
+			if err := s.fs.RemoveAll(filepath.Join(s.config.Dir, name)); err != nil {
+				return fmt.Errorf("remove deleted partition: %w", err)
+			}
+			continue
+		}
+		p, cut, ok := parsePartitionDirName(name)
+		if ok && cut {
+			b, err := vfs.ReadFile(s.fs, filepath.Join(s.config.Dir, name, metadataName), 4096)
+			if err != nil {
+				return fmt.Errorf("read name of partition: %w", err)
+			}
+			p.Topic, ok = parseMetadata(b)
+		}
+		if !ok {
+			s.logger.Warn("directory is not a partition and is left alone", "dir", name)
+			continue
+		}
+		s.onDisk[keyOf(p)] = foundPartition{p, name}
+	}
+	return nil
+}
+
+// Partitions lists the partitions that are on disk.
+func (s *Store) Partitions() []topic.Partition {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]topic.Partition, 0, len(s.onDisk))
+	for _, f := range s.onDisk {
+		out = append(out, f.part)
+	}
+	return out
+}
+
+// Log opens the partition's log, making it if it is not there. The tail is
+// recovered here after a crash. Opening again returns the same Log with the
+// new configuration.
+func (s *Store) Log(p topic.Partition, c LogConfig) (*Log, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	k := keyOf(p)
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil, ErrClosed
+	}
+	slot, ok := s.logs[k]
+	if !ok {
+		slot = &logSlot{ready: make(chan struct{})}
+		s.logs[k] = slot
+	}
+	found, exists := s.onDisk[k]
+	s.mu.Unlock()
+	if ok {
+		<-slot.ready
+		if slot.err == nil {
+			slot.log.SetConfig(c)
+		}
+		return slot.log, slot.err
+	}
+	slot.log, slot.err = s.openLog(p, c, found.dir, exists)
+	s.mu.Lock()
+	if slot.err != nil {
+		delete(s.logs, k)
+	} else {
+		s.onDisk[k] = foundPartition{p, filepath.Base(slot.log.dir)}
+	}
+	s.mu.Unlock()
+	close(slot.ready)
+	return slot.log, slot.err
+}
+
+// opened is the logs that are open now.
+func (s *Store) opened() []*Log {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]*Log, 0, len(s.logs))
+	for _, slot := range s.logs {
+		select {
+		case <-slot.ready:
+			if slot.err == nil {
+				out = append(out, slot.log)
+			}
+		default:
+		}
+	}
+	return out
+}
+
+// Delete removes a partition: its directory gets its "-delete" name at once,
+// so that it cannot come back, and goes away in the background. Slices that
+// are being sent stay readable. A partition that is not there is fine.
+func (s *Store) Delete(p topic.Partition) error {
+	k := keyOf(p)
+	s.mu.Lock()
+	slot := s.logs[k]
+	found, exists := s.onDisk[k]
+	s.mu.Unlock()
+	if !exists {
+		return nil
+	}
+	if slot != nil {
+		<-slot.ready
+		if slot.err == nil {
+			slot.log.shut(true)
+		}
+	}
+	from := filepath.Join(s.config.Dir, found.dir)
+	if err := s.fs.Rename(from, from+deleteSuffix); err != nil {
+		return fmt.Errorf("delete partition %s: %w", p, err)
+	}
+	if err := s.journal.remove(k); err != nil {
+		return fmt.Errorf("delete partition %s: %w", p, err)
+	}
+	s.mu.Lock()
+	delete(s.logs, k)
+	delete(s.onDisk, k)
+	s.mu.Unlock()
+	if err := s.fs.SyncDir(s.config.Dir); err != nil {
+		return fmt.Errorf("delete partition %s: %w", p, err)
+	}
+	s.removeLater(from+deleteSuffix, 0)
+	return nil
+}
+
+// intern gives equal configurations one address: thousands of partitions
+// share few of them.
+func (s *Store) intern(c LogConfig) *LogConfig {
+	if p, ok := s.configs.Load(c); ok {
+		return p.(*LogConfig)
+	}
+	p, _ := s.configs.LoadOrStore(c, &c)
+	return p.(*LogConfig)
+}
+
+// OnSealed sets the function that runs when a segment has become available to
+// Sealed. It must not block.
+func (s *Store) OnSealed(fn func(*Log)) { s.onSealed.Store(&fn) }
+
+// Stats counts what the store did.
+func (s *Store) Stats() *Stats { return &s.stats }
+
+// Clean says whether the last close was clean.
+func (s *Store) Clean() bool { return s.clean }
+
+// Err is the error that took the whole store offline, or nil.
+func (s *Store) Err() error {
+	if p := s.failed.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// failAll takes every log offline, those opened later included.
+func (s *Store) failAll(op string, err error) {
+	var e error = &OfflineError{Op: op, Err: err}
+	if s.failed.CompareAndSwap(nil, &e) {
+		s.logger.Error("every log goes offline: the error names no file", "op", op, "err", err)
+	}
+	for _, l := range s.opened() {
+		l.fail(op, err)
+	}
+}
+
+// Close makes everything durable, writes what the next start needs to open no
+// file, and the clean-shutdown marker last. The marker is left out when
+// anything failed. Readers holding slices may finish; appends fail from the
+// start of Close on.
+func (s *Store) Close(ctx context.Context) error {
+	s.once.Do(func() { s.cerr = s.close(ctx) })
+	return s.cerr
+}
+
+func (s *Store) close(ctx context.Context) error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	logs := s.opened()
+	for _, l := range logs {
+		l.shut(false)
+	}
+	close(s.stop)
+	s.maint.wait()
+	failed := s.checkpoint(logs, true)
+	for _, l := range logs {
+		if err := l.Err(); errors.Is(err, ErrOffline) {
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", l.part, err))
+		}
+	}
+	close(s.drain)
+	s.wg.Wait()
+	failed = errors.Join(failed, s.Err(), ctx.Err())
+	sum, err := s.journal.close()
+	failed = errors.Join(failed, err)
+	if failed == nil {
+		failed = s.fs.SyncFS(s.config.Dir)
+	}
+	if failed == nil {
+		failed = vfs.WriteFileAtomic(s.fs, filepath.Join(s.config.Dir, markerName), []byte(formatMarker(sum)))
+	}
+	for _, l := range logs {
+		l.closeFiles()
+	}
+	return errors.Join(failed, s.lock.Close())
+}
+
+// Abandon stops without syncing or writing anything: what the death of the
+// process would leave. Tests and a node that must not touch its disk any more
+// use it.
+func (s *Store) Abandon() {
+	s.once.Do(func() {
+		s.mu.Lock()
+		s.closed = true
+		s.mu.Unlock()
+		s.failAll("running", ErrClosed)
+		s.journal.abandon()
+		close(s.stop)
+		s.maint.wait()
+		close(s.drain)
+		s.wg.Wait()
+		for _, l := range s.opened() {
+			l.closeFiles()
+		}
+		s.cerr = errors.Join(ErrClosed, s.lock.Close())
+	})
+}

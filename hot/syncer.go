@@ -1,0 +1,233 @@
+package hot
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// syncer makes dirty logs durable, all of them in one round: the file system
+// is asked once per round when many files are dirty, once per file when few
+// are. Rounds follow each other without pause while there is work, so what
+// arrives during one is the next one's group.
+type syncer struct {
+	store *Store
+
+	mu       sync.Mutex // guards the following
+	cond     sync.Cond
+	dirty    []*Log
+	spare    []*Log
+	asked    uint64 // rounds somebody waits for
+	started  uint64
+	finished uint64
+	stopped  bool
+
+	wake chan struct{}
+
+	// owned by the syncer's goroutine
+	files []unsynced
+	spans []syncSpan
+}
+
+// syncSpan is one log's part of a round.
+type syncSpan struct {
+	log      *Log
+	end      int64
+	cuts     uint64
+	from, to int // in files
+	names    bool
+	err      error
+}
+
+func newSyncer(s *Store) *syncer {
+	y := &syncer{store: s, wake: make(chan struct{}, 1)}
+	y.cond.L = &y.mu
+	return y
+}
+
+// push queues a log. In Replicated mode the interval starts the round, unless
+// now is set.
+func (y *syncer) push(l *Log, now bool) {
+	if !l.queued.Swap(true) {
+		y.mu.Lock()
+		y.dirty = append(y.dirty, l)
+		y.mu.Unlock()
+	} else if !now {
+		return
+	}
+	if now || y.store.config.Durability == Fsync {
+		y.kick()
+	}
+}
+
+func (y *syncer) kick() {
+	select {
+	case y.wake <- struct{}{}:
+	default:
+	}
+}
+
+// flush waits for a round that starts after now: when it returns, everything
+// appended before the call is durable or its log is offline.
+func (y *syncer) flush() {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	want := y.started + 1
+	y.asked = max(y.asked, want)
+	y.kick()
+	for y.finished < want && !y.stopped {
+		y.cond.Wait()
+	}
+}
+
+// run is the syncer's goroutine; it ends when stop closes, after a last
+// round.
+func (y *syncer) run(stop <-chan struct{}) {
+	var tick <-chan time.Time
+	if y.store.config.Durability == Replicated {
+		t := time.NewTicker(y.store.config.FlushInterval)
+		defer t.Stop()
+		tick = t.C
+	}
+	for {
+		select {
+		case <-y.wake:
+		case <-tick:
+		case <-stop:
+			y.round()
+			y.mu.Lock()
+			y.stopped = true
+			y.cond.Broadcast()
+			y.mu.Unlock()
+			return
+		}
+		y.round()
+	}
+}
+
+func (y *syncer) round() {
+	y.mu.Lock()
+	logs := y.dirty
+	y.dirty, y.spare = y.spare[:0], nil
+	y.started++
+	round := y.started
+	y.mu.Unlock()
+
+	if len(logs) > 0 {
+		y.sync(logs)
+	}
+	clear(logs)
+
+	y.mu.Lock()
+	y.spare = logs[:0]
+	y.finished = round
+	again := y.asked > round
+	y.cond.Broadcast()
+	y.mu.Unlock()
+	if again {
+		y.kick()
+	}
+}
+
+// sync makes the logs durable up to where they are now. The order matters:
+// the queue flag is cleared before the end is read, the end before the files
+// are taken. Appending goes the other way round (bytes, file, end, flag), so
+// every byte below the end read here is in a file taken here or earlier.
+func (y *syncer) sync(logs []*Log) {
+	began := time.Now()
+	y.files, y.spans = y.files[:0], y.spans[:0]
+	dirs := 0
+	for _, l := range logs {
+		l.queued.Store(false)
+		span := syncSpan{log: l, from: len(y.files)}
+		span.end, span.cuts = l.offsets.capture()
+		y.files, span.names = l.takeUnsynced(y.files)
+		span.to = len(y.files)
+		if span.names {
+			dirs++
+		}
+		y.spans = append(y.spans, span)
+	}
+	sealed := make([]bool, 0, 16)
+	for _, u := range y.files {
+		sealed = append(sealed, u.seg.is(segSealed))
+	}
+	err := y.store.journal.sync()
+	if err == nil {
+		if len(y.files)+dirs > y.store.config.SyncFilesMax {
+			y.store.newDirs.Store(false)
+			err = y.store.fs.SyncFS(y.store.config.Dir)
+		} else {
+			err = y.syncFiles()
+		}
+	}
+	if err != nil {
+		// Nobody can say whose bytes were lost.
+		y.store.failAll("sync", err)
+	}
+	y.publish(sealed, err)
+	y.store.stats.Syncs.Add(1)
+	y.store.stats.SyncNanos.Add(time.Since(began).Nanoseconds())
+}
+
+// syncFiles syncs file by file, in parallel. An error is its log's own.
+func (y *syncer) syncFiles() error {
+	if y.store.newDirs.Swap(false) {
+		if err := y.store.fs.SyncDir(y.store.config.Dir); err != nil {
+			return err
+		}
+	}
+	if len(y.spans) == 1 {
+		y.spans[0].err = y.syncSpan(&y.spans[0])
+		return nil
+	}
+	var wg sync.WaitGroup
+	for i := range y.spans {
+		wg.Go(func() { y.spans[i].err = y.syncSpan(&y.spans[i]) })
+	}
+	wg.Wait()
+	return nil
+}
+
+func (y *syncer) syncSpan(s *syncSpan) error {
+	for _, u := range y.files[s.from:s.to] {
+		if err := u.h.file.Sync(); err != nil {
+			return fmt.Errorf("segment %d: %w", u.seg.base, err)
+		}
+	}
+	if s.names {
+		if err := y.store.fs.SyncDir(s.log.dir); err != nil && !s.log.isDeleted() {
+			return fmt.Errorf("directory of segments: %w", err)
+		}
+	}
+	return nil
+}
+
+// publish moves Durable on and lets the files go.
+func (y *syncer) publish(sealed []bool, failed error) {
+	for i := range y.spans {
+		s := &y.spans[i]
+		if s.err != nil {
+			s.log.fail("sync", s.err)
+		}
+		ok := failed == nil && s.err == nil && !errors.Is(s.log.Err(), ErrOffline)
+		finished := false
+		for j := s.from; j < s.to; j++ {
+			u := y.files[j]
+			if ok && sealed[j] {
+				u.seg.set(segSynced)
+				finished = true
+			}
+			y.store.files.release(u.h)
+			y.files[j] = unsynced{}
+		}
+		if ok && s.log.offsets.synced(s.end, s.cuts) {
+			s.log.notify()
+		}
+		if finished {
+			y.store.wantMaintenance(s.log)
+		}
+		s.log = nil
+	}
+}

@@ -1,0 +1,282 @@
+package hot
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/varvelog/varve/hot/batch"
+	"github.com/varvelog/varve/hot/lineage"
+	"github.com/varvelog/varve/hot/vfs"
+)
+
+// TruncateTo removes everything at and beyond off, for a follower whose tail
+// is not the leader's. A batch that holds off goes as a whole. Readers of the
+// removed part may see an error.
+func (l *Log) TruncateTo(off int64) error {
+	l.maintMu.Lock()
+	defer l.maintMu.Unlock()
+	l.appendMu.Lock()
+	defer l.appendMu.Unlock()
+	if err := l.Err(); err != nil {
+		return err
+	}
+	if off >= l.offsets.end.Load() {
+		return nil
+	}
+	if local := l.offsets.localStart.Load(); off < local {
+		return fmt.Errorf("truncate to %d, local log starts at %d: %w", off, local, ErrOffsetOutOfRange)
+	}
+	return l.truncateLocked(off)
+}
+
+// truncateLocked needs maintMu and appendMu. The journal goes first: a crash
+// in the middle must not find a recovery point beyond the end.
+func (l *Log) truncateLocked(off int64) error {
+	if _, err := l.loadChain(); err != nil {
+		return err
+	}
+	segs := l.list()
+	i := holding(segs, off)
+	seg := segs[i]
+	pos, at, err := l.cutPosition(seg, off)
+	if err != nil {
+		return err
+	}
+	off = at
+	chain := l.chain.Load().TruncateEnd(off)
+	st := l.saved
+	st.recovery, st.segment, st.position = min(st.recovery, off), seg.base, 0
+	if l.saved.segment == seg.base && int64(l.saved.position) <= pos {
+		st.recovery, st.position = l.saved.recovery, l.saved.position
+	} else if l.saved.segment >= seg.base {
+		st.recovery = seg.base
+	} else {
+		st.recovery, st.segment, st.position = l.saved.recovery, l.saved.segment, l.saved.position
+	}
+	st.highWatermark = min(l.hw.Load(), off)
+	st.snapshot, st.firstUnstable = 0, -1 // not known: replayed on need
+	l.setChain(chain)
+	st.epoch, st.epochs = *l.latest.Load(), uint32(len(chain))
+	l.saved = st
+	if err := l.saveEpochs(chain); err != nil {
+		return l.fail("writing leader epochs", err)
+	}
+	if err := errors.Join(l.store.journal.put(keyOf(l.part), st), l.store.journal.sync()); err != nil {
+		return l.fail("writing the journal", err)
+	}
+	return l.dropBeyond(i, pos, off)
+}
+
+// cutPosition is where in the segment the batch that holds off starts, and
+// that batch's base offset.
+func (l *Log) cutPosition(seg *segment, off int64) (pos, at int64, err error) {
+	size, err := seg.bytes()
+	if err != nil || size == 0 {
+		return 0, off, err
+	}
+	if !seg.is(segSealed) {
+		if err := l.needTailLocked(); err != nil {
+			return 0, 0, err
+		}
+	}
+	ix, err := seg.lookup()
+	if err != nil {
+		return 0, 0, err
+	}
+	h, err := l.store.files.acquire(seg, false)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer l.store.files.release(h)
+	p, err := seg.find(h.file, ix, size, off)
+	if errors.Is(err, io.EOF) {
+		return size, off, nil
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	return p.pos, min(off, p.base), nil
+}
+
+// dropBeyond cuts segment i at pos and removes those after it.
+func (l *Log) dropBeyond(i int, pos, off int64) error {
+	segs := l.list()
+	seg := segs[i]
+	keep := append([]*segment(nil), segs[:i+1]...)
+	l.segments.Store(&keep)
+	l.offsets.cut(off)
+	for {
+		hw := l.hw.Load()
+		if hw <= off || l.hw.CompareAndSwap(hw, off) {
+			break
+		}
+	}
+	if l.tail != nil {
+		l.store.files.release(l.tail.h)
+		l.tail = nil
+	}
+	if err := l.removeSegments(segs[i+1:]); err != nil {
+		return l.fail("removing truncated segments", err)
+	}
+	if err := l.removeStray(off); err != nil {
+		return l.fail("removing truncated files", err)
+	}
+	ix := seg.index.Load()
+	if ix == nil {
+		size, err := seg.bytes()
+		if err != nil {
+			return err
+		}
+		ix = l.readIndexFile(seg, size)
+	}
+	seg.sealing.Store(nil)
+	seg.meta.Store(nil)
+	seg.clear(segSealed | segSynced | segTrusted)
+	// The index first: entries beyond the log's end must not come to describe
+	// what is appended next.
+	cut := ix.clip(pos)
+	if e, ok := cut.last(); ok && int64(e.pos) == pos {
+		cut.n.Add(-1)
+	}
+	seg.index.Store(cut)
+	if err := l.writeIndex(seg, cut, 0); err != nil {
+		return l.fail("truncating an index", err)
+	}
+	l.store.files.detach(seg)
+	h, err := l.store.files.acquire(seg, true)
+	if err != nil {
+		return err
+	}
+	defer l.store.files.release(h)
+	if err := h.file.Truncate(pos); err != nil {
+		return l.fail("truncating", err)
+	}
+	seg.size.Store(pos)
+	l.markUnsynced(seg, h)
+	txns, err := seg.txns()
+	if err != nil {
+		return err
+	}
+	kept := txns[:0]
+	for _, t := range txns {
+		if t.LastOffset < off {
+			kept = append(kept, t)
+		}
+	}
+	if err := l.restoreTxns(seg, kept); err != nil {
+		return l.fail("truncating a transaction index", err)
+	}
+	l.sized.Store(-1)
+	return l.reloadProducers()
+}
+
+// reloadProducers rebuilds producer state for the shortened log.
+func (l *Log) reloadProducers() error {
+	ps, err := l.replayProducers(l.offsets.end.Load())
+	if err != nil {
+		return err
+	}
+	l.stateMu.Lock()
+	l.producers = ps
+	l.publishUnstableLocked()
+	l.stateMu.Unlock()
+	l.queueMu.Lock()
+	l.newNames = true
+	l.queueMu.Unlock()
+	l.changed.Store(true)
+	l.store.syncer.push(l, true)
+	return nil
+}
+
+// ResetTo drops every local record and lets the log go on at off, for a
+// follower whose records below off are in the bucket or gone. On a tiered log
+// the log start stays (at most off); elsewhere it becomes off. chain is the
+// leader-epoch chain below off, snapshot the producer state at off; either
+// may be nil.
+func (l *Log) ResetTo(off int64, chain lineage.Chain, snapshot []byte) error {
+	ps := newProducers()
+	if snapshot != nil {
+		var err error
+		if ps, _, err = decodeSnapshot(snapshot); err != nil {
+			return err
+		}
+	}
+	l.maintMu.Lock()
+	defer l.maintMu.Unlock()
+	l.appendMu.Lock()
+	defer l.appendMu.Unlock()
+	if err := l.Err(); err != nil {
+		return err
+	}
+	chain = chain.TruncateEnd(off)
+	old := l.offsets.load()
+	st := newPartitionState(off)
+	if l.config.Load().Tiered {
+		st.logStart = min(old.LogStart, off)
+	}
+	l.setChain(chain)
+	st.epoch, st.epochs = *l.latest.Load(), uint32(len(chain))
+	if len(ps.byID) > 0 {
+		st.snapshot = off
+	}
+	if err := l.saveEpochs(chain); err != nil {
+		return l.fail("writing leader epochs", err)
+	}
+	if err := l.replaceAll(off); err != nil {
+		return l.fail("resetting", err)
+	}
+	if st.snapshot >= 0 {
+		if err := l.writeFile(l.path(off, snapshotExt), ps.encode(off)); err != nil {
+			return l.fail("writing a producer snapshot", err)
+		}
+	}
+	l.saved = st
+	l.snapAt.Store(st.snapshot)
+	l.offsets.cut(off)
+	l.offsets.update(func(o *Offsets) { *o = Offsets{st.logStart, off, off, off} })
+	l.hw.Store(off)
+	if err := errors.Join(l.store.journal.put(keyOf(l.part), st), l.store.journal.sync()); err != nil {
+		return l.fail("writing the journal", err)
+	}
+	l.stateMu.Lock()
+	l.producers = ps
+	l.publishUnstableLocked()
+	l.stateMu.Unlock()
+	return nil
+}
+
+// replaceAll removes every file of the log but leader-epochs and starts an
+// empty segment at off.
+func (l *Log) replaceAll(off int64) error {
+	if l.tail != nil {
+		l.store.files.release(l.tail.h)
+		l.tail = nil
+	}
+	segs := l.list()
+	fresh := []*segment{{log: l, base: off}}
+	l.segments.Store(&fresh)
+	if err := l.removeSegments(segs); err != nil {
+		return err
+	}
+	entries, err := l.store.fs.ReadDir(l.dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if _, ext, ok := parseOffsetName(e.Name()); ok && ext != logExt {
+			if err := l.store.fs.Remove(l.dir + "/" + e.Name()); err != nil && !errors.Is(err, vfs.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	l.sized.Store(-1)
+	l.spare = -1
+	return l.store.fs.SyncDir(l.dir)
+}
+
+// eachBatch is for tests and tools: every batch of the local log.
+func (l *Log) eachBatch(fn func(batch.Batch) error) error {
+	o := l.offsets.load()
+	return l.walkRange(o.LocalStart, o.End, fn)
+}

@@ -1,0 +1,150 @@
+package hot
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+
+	"github.com/varvelog/varve/hot/batch"
+	"github.com/varvelog/varve/hot/vfs"
+)
+
+// Transaction index file (%020d.txnindex), big-endian: a run of 40-byte
+// entries, one per aborted transaction whose marker lies in the segment, in
+// the order of the markers.
+//
+//	offset size field
+//	     0    8  producer id
+//	     8    8  first offset of the transaction
+//	    16    8  offset of its marker
+//	    24    8  last stable offset once the marker was written
+//	    32    4  reserved, 0
+//	    36    4  CRC-32C of the segment's base offset (8 bytes) and bytes 0..35
+//
+// Torn tail: entries end at the first bad checksum. Recovery writes the file
+// anew for what it scans.
+const txnEntrySize = 40
+
+func appendTxnEntry(dst []byte, seed uint32, t batch.AbortedTxn) []byte {
+	at := len(dst)
+	dst = binary.BigEndian.AppendUint64(dst, uint64(t.ProducerID))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(t.FirstOffset))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(t.LastOffset))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(t.LastStable))
+	dst = binary.BigEndian.AppendUint32(dst, 0)
+	return binary.BigEndian.AppendUint32(dst, crc32.Update(seed, castagnoli, dst[at:]))
+}
+
+func encodeTxns(base int64, txns []batch.AbortedTxn) []byte {
+	var b []byte
+	seed := indexSeed(base)
+	for _, t := range txns {
+		b = appendTxnEntry(b, seed, t)
+	}
+	return b
+}
+
+// parseTxns reads entries up to the first bad one.
+func parseTxns(b []byte, base int64) (txns []batch.AbortedTxn, whole bool) {
+	seed := indexSeed(base)
+	for len(b) >= txnEntrySize {
+		if crc32.Update(seed, castagnoli, b[:36]) != binary.BigEndian.Uint32(b[36:]) {
+			return txns, false
+		}
+		i64 := func(at int) int64 { return int64(binary.BigEndian.Uint64(b[at:])) }
+		txns = append(txns, batch.AbortedTxn{ProducerID: i64(0), FirstOffset: i64(8), LastOffset: i64(16), LastStable: i64(24)})
+		b = b[txnEntrySize:]
+	}
+	return txns, len(b) == 0
+}
+
+// appendTxn adds an aborted transaction to the active segment's index.
+func (l *Log) appendTxn(t *tail, txn batch.AbortedTxn) error {
+	f, err := l.store.fs.OpenAppend(t.seg.path(txnExt))
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(appendTxnEntry(nil, indexSeed(t.seg.base), txn))
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	t.seg.set(segTxns)
+	return nil
+}
+
+// txns is the segment's aborted transactions.
+func (s *segment) txns() ([]batch.AbortedTxn, error) {
+	if !s.is(segTxns) {
+		return nil, nil
+	}
+	b, err := vfs.ReadFile(s.log.store.fs, s.path(txnExt), 1<<30)
+	if err != nil {
+		if s.is(segGone) {
+			return nil, ErrSegmentGone
+		}
+		return nil, err
+	}
+	txns, whole := parseTxns(b, s.base)
+	if !whole && s.is(segTrusted) {
+		return s.rebuildTxns()
+	}
+	return txns, nil
+}
+
+// rebuildTxns derives the index again from the markers of the segment. The
+// first offset of a transaction may lie in an earlier segment, so producer
+// state is replayed up to here.
+func (s *segment) rebuildTxns() ([]batch.AbortedTxn, error) {
+	l := s.log
+	ps, err := l.replayProducers(s.base)
+	if err != nil {
+		return nil, err
+	}
+	var txns []batch.AbortedTxn
+	err = l.walkSegment(s, s.base, 1<<62, func(b batch.Batch) error {
+		if !b.HasProducer() {
+			return nil
+		}
+		m, err := markerOf(b)
+		if err != nil {
+			return err
+		}
+		if t, aborted := ps.apply(b, m); aborted {
+			txns = append(txns, t)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	l.logger().Warn("transaction index was damaged and is rebuilt", "segment", s.base)
+	return txns, l.writeFile(s.path(txnExt), encodeTxns(s.base, txns))
+}
+
+// AbortedTxns lists aborted transactions that overlap [from, upper), in the
+// order of their markers; those whose marker lies at or beyond the local end
+// are not known yet. Below the local start it begins at the local start.
+func (l *Log) AbortedTxns(from, upper int64) ([]batch.AbortedTxn, error) {
+	out := []batch.AbortedTxn{}
+	segs := l.list()
+	for i, seg := range segs {
+		if i+1 < len(segs) && segs[i+1].base <= from {
+			continue
+		}
+		txns, err := seg.txns()
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range txns {
+			if t.LastOffset >= from && t.FirstOffset < upper {
+				out = append(out, t)
+			}
+			// Everything before the last stable offset is decided: later
+			// markers cannot concern offsets below it.
+			if t.LastStable >= upper {
+				return out, nil
+			}
+		}
+	}
+	return out, nil
+}
