@@ -1,0 +1,189 @@
+package meta
+
+import (
+	"math"
+	"slices"
+
+	"github.com/varvelog/varve/meta/conf"
+	"github.com/varvelog/varve/meta/topic"
+)
+
+// Registration is one start of a broker.
+type Registration struct {
+	ID   int32
+	Host string
+	Port int32
+	Rack string
+	// Incarnation is random per process: the same one may register again.
+	Incarnation topic.ID
+	// ClusterID, when not "", must be the cluster's.
+	ClusterID string
+	// Fenced registers without serving yet; UnfenceBroker follows.
+	Fenced bool
+	// MayLackRecords says that the broker may have lost records it had
+	// acknowledged: it stopped uncleanly without syncing what it acknowledged.
+	MayLackRecords bool
+}
+
+// decideRegister decides on a broker's registration. A new start of a broker
+// ends everything the one before it led (KIP-966): its partitions lose their
+// leader and get one again, with new leader epochs, so that nothing the old
+// process still says counts. alive says that the earlier start is still heard
+// from: then the newcomer is refused.
+func decideRegister(img *Image, b *conf.Broker, r Registration, alive bool) ([]Change, error) {
+	if r.ClusterID != "" && r.ClusterID != img.ClusterID {
+		return nil, refuse(ErrInconsistentCluster, "Expected cluster ID %s, but got cluster ID %s", img.ClusterID, r.ClusterID)
+	}
+	old, known := img.Brokers[r.ID]
+	if known && old.Incarnation != r.Incarnation && alive {
+		return nil, refuse(ErrDuplicateBroker, "Another broker is registered with that broker id.")
+	}
+	changes := []Change{RegisterBroker{ID: r.ID, Incarnation: r.Incarnation, Host: r.Host, Port: r.Port, Rack: r.Rack, Fenced: r.Fenced}}
+	if !known || old.Incarnation == r.Incarnation {
+		if !r.Fenced {
+			changes = append(changes, restoreLeaders(img, b, r.ID)...)
+		}
+		return changes, nil
+	}
+	lossy := int32(-1)
+	if r.MayLackRecords {
+		lossy = r.ID
+	}
+	down := removeFromISR(img, b, r.ID, lossy)
+	changes = append(changes, down...)
+	if r.Fenced {
+		return changes, nil
+	}
+	// What the partitions look like without the old process decides what the
+	// new one may lead.
+	between := img.clone()
+	for _, c := range changes {
+		if err := c.apply(between, img.Index); err != nil {
+			return nil, err
+		}
+	}
+	return append(changes, restoreLeaders(between, b, r.ID)...), nil
+}
+
+// decideBroker fences or unfences a broker or marks it as shutting down.
+func decideBroker(img *Image, b *conf.Broker, want ChangeBroker) ([]Change, error) {
+	have, err := img.checkBrokerEpoch(want.ID, want.Epoch)
+	if err != nil {
+		return nil, err
+	}
+	if have.Fenced == want.Fenced && have.ShuttingDown == want.ShuttingDown {
+		return nil, nil
+	}
+	changes := []Change{want}
+	was := have.Active()
+	have.Fenced, have.ShuttingDown = want.Fenced, want.ShuttingDown
+	switch {
+	case was && !have.Active():
+		changes = append(changes, removeFromISR(img, b, want.ID, -1)...)
+	case !was && have.Active():
+		after := img.clone()
+		after.putBroker(have)
+		changes = append(changes, restoreLeaders(after, b, want.ID)...)
+	}
+	return changes, nil
+}
+
+func decideUnregister(img *Image, b *conf.Broker, id int32) ([]Change, error) {
+	have, ok := img.Brokers[id]
+	if !ok {
+		return nil, refuse(ErrUnknownBroker, "Broker ID %d is not currently registered", id)
+	}
+	changes := removeFromISR(img, b, id, id)
+	return append(changes, UnregisterBroker{ID: id, Epoch: have.Epoch}), nil
+}
+
+func (img *Image) checkBrokerEpoch(id int32, epoch int64) (Broker, error) {
+	have, ok := img.Brokers[id]
+	switch {
+	case !ok:
+		return have, refuse(ErrStaleBrokerEpoch, "No broker registration found for broker id %d", id)
+	case have.Epoch != epoch:
+		return have, refuse(ErrStaleBrokerEpoch, "Expected broker epoch %d, but got broker epoch %d", have.Epoch, epoch)
+	}
+	return have, nil
+}
+
+// removeFromISR takes a broker out of every in-sync set and elects other
+// leaders where it led. lossy is the broker if its records may be lost, too:
+// then it leaves the ELR as well.
+func removeFromISR(img *Image, b *conf.Broker, id, lossy int32) []Change {
+	var out topicChanges
+	rules := newTopicRules(b)
+	for _, t := range img.Topics() {
+		least, unclean := rules.minISR(t), rules.unclean(t)
+		for i := range t.Partitions {
+			p := &t.Partitions[i]
+			if !slices.Contains(p.ISR, id) && (lossy < 0 || !slices.Contains(p.ELR, id)) {
+				continue
+			}
+			e := election{
+				part: p, index: int32(i), minISR: least, unclean: unclean, lossy: lossy, isr: withoutID(p.ISR, id),
+				mayLead: func(other int32) bool { return other != id && img.Brokers[other].Active() && img.registered(other) },
+			}
+			if c, ok := e.change(); ok {
+				out.add(t.ID, c)
+			}
+		}
+	}
+	return out.changes()
+}
+
+// restoreLeaders elects leaders for partitions that have none and that a
+// broker which has come back could lead.
+func restoreLeaders(img *Image, b *conf.Broker, id int32) []Change {
+	var out topicChanges
+	rules := newTopicRules(b)
+	for _, t := range img.Topics() {
+		least, unclean := rules.minISR(t), rules.unclean(t)
+		for i := range t.Partitions {
+			p := &t.Partitions[i]
+			if p.Leader != NoLeader || !slices.Contains(p.Replicas, id) {
+				continue
+			}
+			e := election{
+				part: p, index: int32(i), minISR: least, unclean: unclean, lossy: -1, isr: p.ISR,
+				mayLead: func(other int32) bool {
+					return other == id || img.registered(other) && img.Brokers[other].Active()
+				},
+			}
+			if c, ok := e.change(); ok {
+				out.add(t.ID, c)
+			}
+		}
+	}
+	return out.changes()
+}
+
+func (img *Image) registered(id int32) bool {
+	_, ok := img.Brokers[id]
+	return ok
+}
+
+func withoutID(ids []int32, id int32) []int32 {
+	return slices.DeleteFunc(slices.Clone(ids), func(other int32) bool { return other == id })
+}
+
+// producerIDBlock is how many ids Kafka's controller gives out at a time.
+const producerIDBlock = 1000
+
+// ProducerIDs is a block of producer ids: First up to First+Count.
+type ProducerIDs struct {
+	First int64
+	Count int32
+}
+
+func decideProducerIDs(img *Image, id int32, epoch int64) (ProducerIDs, []Change, error) {
+	if _, err := img.checkBrokerEpoch(id, epoch); err != nil {
+		return ProducerIDs{}, nil, err
+	}
+	first := img.NextProducerID
+	if first > math.MaxInt64-producerIDBlock {
+		return ProducerIDs{}, nil, refuse(ErrExhausted, "Exhausted all producerIds as the next block's end producerId has exceeded the int64 type limit")
+	}
+	return ProducerIDs{First: first, Count: producerIDBlock}, []Change{TakeProducerIDs{Broker: id, Next: first + producerIDBlock}}, nil
+}

@@ -1,0 +1,187 @@
+package meta
+
+import (
+	"slices"
+
+	"github.com/varvelog/varve/meta/conf"
+	"github.com/varvelog/varve/meta/topic"
+)
+
+// AlterPartition is a leader's wish for another in-sync set (KIP-497, KIP-841,
+// KIP-903).
+type AlterPartition struct {
+	ID             topic.ID
+	Index          int32
+	LeaderEpoch    int32
+	PartitionEpoch int32
+	ISR            []BrokerState
+	Recovering     bool
+}
+
+// BrokerState names a broker as of one start; Epoch -1 means any.
+type BrokerState struct {
+	ID    int32
+	Epoch int64
+}
+
+// AlteredPartition is what became of an AlterPartition: the partition as it is
+// then, or Err.
+type AlteredPartition struct {
+	ID        topic.ID
+	Index     int32
+	Partition Partition
+	Err       error
+}
+
+// decideAlterPartition decides on the wishes of one leading broker. Each is a
+// compare-and-swap on the partition epoch.
+func decideAlterPartition(img *Image, b *conf.Broker, leader int32, epoch int64, wishes []AlterPartition) ([]AlteredPartition, []Change, error) {
+	if _, err := img.checkBrokerEpoch(leader, epoch); err != nil {
+		return nil, nil, err
+	}
+	results := make([]AlteredPartition, len(wishes))
+	seen := make(map[topic.Partition]bool, len(wishes))
+	var out topicChanges
+	rules := newTopicRules(b)
+	for i := range wishes {
+		w := &wishes[i]
+		r := &results[i]
+		r.ID, r.Index = w.ID, w.Index
+		t, p := img.PartitionByID(w.ID, w.Index)
+		if t == nil {
+			r.Err = unknownTopic()
+			if img.TopicByID(w.ID) == nil {
+				r.Err = refuse(ErrUnknownTopicID, "This server does not host this topic ID.")
+			}
+			continue
+		}
+		if seen[t.Key(w.Index)] {
+			r.Err = refuse(ErrInvalidRequest, "The partition is named twice.")
+			continue
+		}
+		seen[t.Key(w.Index)] = true
+		if r.Err = checkAlter(img, leader, p, w); r.Err != nil {
+			continue
+		}
+		isr := make([]int32, len(w.ISR))
+		for j, s := range w.ISR {
+			isr[j] = s.ID
+		}
+		e := election{
+			part: p, index: w.Index, minISR: rules.minISR(t), unclean: rules.unclean(t), lossy: -1, isr: isr,
+			mayLead: func(id int32) bool { return img.registered(id) && img.Brokers[id].Active() },
+		}
+		c, changed := e.change()
+		if p.Recovering && !w.Recovering {
+			c.Set |= SetRecovering
+			c.Recovering = false
+			changed = true
+		}
+		r.Partition = *p
+		if changed {
+			c.change(&r.Partition)
+			out.add(t.ID, c)
+		}
+	}
+	return results, out.changes(), nil
+}
+
+// checkAlter checks one wish, in Kafka's order. An epoch from the future means
+// that this node has been deposed without knowing it yet.
+func checkAlter(img *Image, leader int32, p *Partition, w *AlterPartition) error {
+	switch {
+	case w.LeaderEpoch > p.LeaderEpoch || w.PartitionEpoch > p.PartitionEpoch:
+		return ErrNotController
+	case w.LeaderEpoch < p.LeaderEpoch:
+		return ErrFencedLeaderEpoch
+	case leader != p.Leader:
+		return refuse(ErrInvalidRequest, "The current leader is %d.", p.Leader)
+	case w.PartitionEpoch < p.PartitionEpoch:
+		return ErrInvalidUpdateVersion
+	}
+	for i, s := range w.ISR {
+		if !slices.Contains(p.Replicas, s.ID) || slices.ContainsFunc(w.ISR[:i], func(o BrokerState) bool { return o.ID == s.ID }) {
+			return refuse(ErrInvalidRequest, "The in-sync set names a broker twice or one that is no replica.")
+		}
+	}
+	switch {
+	case !slices.ContainsFunc(w.ISR, func(s BrokerState) bool { return s.ID == leader }):
+		return refuse(ErrInvalidRequest, "The in-sync set is without its leader.")
+	case w.Recovering && len(w.ISR) > 1:
+		return refuse(ErrInvalidRequest, "The leader is still recovering: it has to be alone in the in-sync set.")
+	case w.Recovering && !p.Recovering:
+		return refuse(ErrInvalidRequest, "The leader cannot go back to recovering.")
+	}
+	for _, s := range w.ISR {
+		b, ok := img.Brokers[s.ID]
+		if !ok || !b.Active() || s.Epoch != -1 && s.Epoch != b.Epoch {
+			return ErrIneligibleReplica
+		}
+	}
+	return nil
+}
+
+// PartitionRef names a partition by its topic's name.
+type PartitionRef struct {
+	Topic string
+	Index int32
+}
+
+// ElectionResult is what became of one partition's election.
+type ElectionResult struct {
+	PartitionRef
+	Err error
+}
+
+// decideElection elects preferred leaders, or, with unclean, a leader for
+// partitions that have none even if it may lack records (KIP-460). A nil list
+// means every partition; then those that need no election are left out.
+func decideElection(img *Image, b *conf.Broker, unclean bool, refs []PartitionRef) ([]ElectionResult, []Change) {
+	all := refs == nil
+	if all {
+		for _, t := range img.Topics() {
+			for i := range t.Partitions {
+				refs = append(refs, PartitionRef{Topic: t.Name, Index: int32(i)})
+			}
+		}
+	}
+	results := make([]ElectionResult, 0, len(refs))
+	var out topicChanges
+	rules := newTopicRules(b)
+	for _, r := range refs {
+		c, id, err := electOne(img, rules, unclean, r)
+		if err == nil {
+			out.add(id, c)
+		}
+		if e, ok := err.(*Error); ok && all && e.Kind == ErrElectionNotNeeded {
+			continue
+		}
+		results = append(results, ElectionResult{PartitionRef: r, Err: err})
+	}
+	return results, out.changes()
+}
+
+func electOne(img *Image, rules topicRules, unclean bool, r PartitionRef) (PartitionChange, topic.ID, error) {
+	none := PartitionChange{}
+	t, p := img.Partition(r.Topic, r.Index)
+	switch {
+	case img.Topic(r.Topic) == nil:
+		return none, topic.ID{}, refuse(ErrUnknownTopic, "No such topic as %s", r.Topic)
+	case p == nil:
+		return none, topic.ID{}, refuse(ErrUnknownTopic, "No such partition as %s-%d", r.Topic, r.Index)
+	case !unclean && p.Leader == p.Replicas[0] || unclean && p.Leader != NoLeader:
+		return none, topic.ID{}, refuse(ErrElectionNotNeeded, "Leader election not needed for topic partition.")
+	}
+	e := election{
+		part: p, index: r.Index, minISR: rules.minISR(t), isr: p.ISR, lossy: -1, unclean: unclean, preferred: !unclean,
+		mayLead: func(id int32) bool { return img.registered(id) && img.Brokers[id].Active() },
+	}
+	c, ok := e.change()
+	switch {
+	case !unclean && (!ok || c.Set&SetLeader == 0 || c.Leader != p.Replicas[0]):
+		return none, topic.ID{}, refuse(ErrPreferredLeaderNotAvailable, "The preferred leader was not available.")
+	case unclean && (!ok || c.Set&SetLeader == 0):
+		return none, topic.ID{}, refuse(ErrEligibleLeadersNotAvailable, "Eligible topic partition leaders are not available.")
+	}
+	return c, t.ID, nil
+}

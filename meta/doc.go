@@ -1,0 +1,37 @@
+// Package meta is the metadata quorum: what brokers, topics, partitions,
+// settings and producer-id blocks there are, and who decides about them.
+//
+// Every node runs hashicorp/raft with its log in bbolt; a single node is a
+// quorum of one on the same code path. The node that leads the quorum is the
+// controller: it takes a request, decides on the newest Image what is to
+// change, and proposes the changes as one Command. Once the command is
+// committed every node applies it to its own Image. Decisions are functions of
+// an image and an event (controller_*.go); commands carry their outcome, not
+// their reasons, so a later release may decide differently without applying
+// old logs differently. The encodings are in FORMAT.md.
+//
+// Use: Open a Node, RegisterBroker, then read Image or Subscribe to its
+// changes. An Image is immutable and may be kept for as long as one likes.
+//
+// Lock order: Node.decide (one decision at a time) before everything else;
+// subscriptions.mu and fsm state are leaves. Nothing is called under a lock
+// that calls back.
+//
+// Crash behaviour: raft's log, vote and snapshots are fsynced before anyone
+// acts on them. The first error of the log store is final: the node stops and
+// Deps.Fatal is called, for a process that has lost its memory must not vote.
+// Open verifies every log entry and the newest snapshot, and refuses to start
+// on any that is damaged, missing or of an unknown version.
+//
+// Non-obvious:
+//
+//   - Command.Base is the index of the image a decision was made on. A command
+//     whose base is no longer the newest changes nothing; so two decisions can
+//     never both be made on the same state.
+//   - Subscribers see every change in order but not every image: a slow
+//     subscriber is given the newest one, with the one it saw last before it.
+//   - Image.ControllerID is what this node believes; it is not part of the
+//     replicated state.
+//   - A partition's leader epoch rises whenever its leader is set, to a broker
+//     or to none: a restart of a lone replica raises it twice, as in Kafka.
+package meta

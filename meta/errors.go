@@ -1,0 +1,92 @@
+package meta
+
+import (
+	"errors"
+	"fmt"
+)
+
+// What requests are refused for. Each stands for one Kafka error code; the
+// error that carries it has Kafka's message as its text.
+var (
+	// ErrTopicExists is returned when a topic is created under a name in use.
+	ErrTopicExists = errors.New("topic exists")
+	// ErrUnknownTopic is returned when there is no topic or partition of this name.
+	ErrUnknownTopic = errors.New("unknown topic or partition")
+	// ErrUnknownTopicID is returned when there is no topic with this id.
+	ErrUnknownTopicID = errors.New("unknown topic id")
+	// ErrInvalidTopic is returned when a topic's name is not allowed or collides with another's.
+	ErrInvalidTopic = errors.New("invalid topic")
+	// ErrInvalidPartitions is returned when a number of partitions is not allowed.
+	ErrInvalidPartitions = errors.New("invalid number of partitions")
+	// ErrInvalidReplicationFactor is returned when a replication factor is not allowed or cannot be reached.
+	ErrInvalidReplicationFactor = errors.New("invalid replication factor")
+	// ErrInvalidAssignment is returned when a replica assignment is not allowed.
+	ErrInvalidAssignment = errors.New("invalid replica assignment")
+	// ErrInvalidConfig is returned when a setting is unknown or its value not allowed.
+	ErrInvalidConfig = errors.New("invalid config")
+	// ErrInvalidRequest is returned when a request contradicts itself.
+	ErrInvalidRequest = errors.New("invalid request")
+	// ErrPolicyViolation is returned when a request asks for more than one request may.
+	ErrPolicyViolation = errors.New("policy violation")
+	// ErrTopicDeletionDisabled is returned when delete.topic.enable is false.
+	ErrTopicDeletionDisabled = errors.New("topic deletion is disabled")
+	// ErrNotController is returned when another node decides, or none does at the moment.
+	ErrNotController = errors.New("this is not the controller")
+	// ErrUnknownBroker is returned when a broker was never registered.
+	ErrUnknownBroker = errors.New("unknown broker")
+	// ErrStaleBrokerEpoch is returned when a broker speaks for an earlier start of itself.
+	ErrStaleBrokerEpoch = errors.New("stale broker epoch")
+	// ErrDuplicateBroker is returned when two live processes register with one broker id.
+	ErrDuplicateBroker = errors.New("duplicate broker registration")
+	// ErrInconsistentCluster is returned when a broker belongs to another cluster.
+	ErrInconsistentCluster = errors.New("inconsistent cluster id")
+	// ErrFencedLeaderEpoch is returned when a leader speaks for an earlier leadership.
+	ErrFencedLeaderEpoch = errors.New("fenced leader epoch")
+	// ErrInvalidUpdateVersion is returned when a partition changed since the caller last saw it.
+	ErrInvalidUpdateVersion = errors.New("invalid update version")
+	// ErrIneligibleReplica is returned when a broker may not be in the in-sync set.
+	ErrIneligibleReplica = errors.New("ineligible replica")
+	// ErrElectionNotNeeded is returned when the wanted leader leads already.
+	ErrElectionNotNeeded = errors.New("election not needed")
+	// ErrPreferredLeaderNotAvailable is returned when the preferred leader cannot lead.
+	ErrPreferredLeaderNotAvailable = errors.New("preferred leader not available")
+	// ErrEligibleLeadersNotAvailable is returned when no replica can lead.
+	ErrEligibleLeadersNotAvailable = errors.New("eligible leaders not available")
+	// ErrExhausted is returned when there are no producer ids left.
+	ErrExhausted = errors.New("producer ids are exhausted")
+)
+
+// What keeps the quorum itself from working. These do not reach clients.
+var (
+	// ErrUnknownOutcome is returned when a command was handed to the quorum but
+	// its fate did not become known: it may yet be applied.
+	ErrUnknownOutcome = errors.New("outcome of the metadata change is unknown")
+	// ErrStale is returned when a decision was made on an image that was no
+	// longer the newest; nothing has changed.
+	ErrStale = errors.New("metadata changed under the decision")
+	// ErrClosed is returned after Close.
+	ErrClosed = errors.New("metadata node is closed")
+	// ErrFailed is returned after the log store failed; the process should exit.
+	ErrFailed = errors.New("metadata node has failed")
+	// ErrCorrupt is returned when the log, a snapshot or a command is damaged.
+	ErrCorrupt = errors.New("metadata is corrupt")
+	// ErrVersion is returned when something was written by a release this one cannot read.
+	ErrVersion = errors.New("unknown metadata format version")
+	// ErrState is returned when a command contradicts the image it is applied to.
+	ErrState = errors.New("metadata command contradicts the state")
+)
+
+// Error is a refusal: one of the sentinels above with Kafka's message.
+type Error struct {
+	Kind    error
+	Message string
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// Unwrap returns Kind.
+func (e *Error) Unwrap() error { return e.Kind }
+
+func refuse(kind error, format string, args ...any) error {
+	return &Error{Kind: kind, Message: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,193 @@
+package meta
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/varvelog/varve/meta/topic"
+)
+
+// NoLeader is a partition's Leader while no broker leads it.
+const NoLeader int32 = -1
+
+// Image is the metadata at one point. It is immutable, and so is everything
+// that can be reached from it: callers must not write to its maps and slices.
+type Image struct {
+	// Index is the raft index of the newest change in it.
+	Index uint64
+	// ClusterID is Kafka's text form of the cluster's UUID; "" before the first change.
+	ClusterID string
+	// Brokers holds every registered broker by its id.
+	Brokers map[int32]Broker
+	// ControllerID is the broker that leads the quorum as far as this node
+	// knows, or -1. It is not part of the replicated state.
+	ControllerID int32
+	// NextProducerID is the first producer id that no block holds yet.
+	NextProducerID int64
+
+	topics     topicSet
+	partitions int
+	deleted    map[topic.ID]DeletedTopic
+	brokerConf map[string]map[string]string // broker id as text, "" for the cluster-wide default
+	groupConf  map[string]map[string]string
+
+	sortedOnce sync.Once
+	sorted     []*Topic
+}
+
+// Broker is one registered broker.
+type Broker struct {
+	ID   int32
+	Host string // of the listener that clients use
+	Port int32
+	Rack string // "" when there is none
+	// Epoch is unique to one start of the broker's process.
+	Epoch int64
+	// Incarnation is the random id under which that process registered.
+	Incarnation topic.ID
+	// Fenced brokers neither lead nor count as in sync.
+	Fenced bool
+	// ShuttingDown brokers still serve but get no leadership.
+	ShuttingDown bool
+}
+
+// Active reports whether the broker may lead and be in sync.
+func (b Broker) Active() bool { return !b.Fenced && !b.ShuttingDown }
+
+// Topic is one topic.
+type Topic struct {
+	Name       string
+	ID         topic.ID
+	Partitions []Partition // by index
+	Configs    map[string]string
+	// Tiered is true from the first time remote.storage.enable was set: from
+	// then on there may be objects in the bucket.
+	Tiered bool
+}
+
+// Partition is one partition as the controller sees it.
+type Partition struct {
+	// Leader is a broker, or NoLeader.
+	Leader int32
+	// LeaderEpoch rises whenever Leader is set.
+	LeaderEpoch int32
+	// PartitionEpoch rises with every change.
+	PartitionEpoch int32
+	// Recovering is true while a leader that was elected uncleanly has not yet
+	// said that it has made its log whole.
+	Recovering bool
+	// Replicas are the brokers that hold the partition, the preferred leader first.
+	Replicas []int32
+	// ISR are the replicas that are in sync.
+	ISR []int32
+	// ELR are replicas outside the ISR that hold every committed record (KIP-966).
+	ELR []int32
+	// LastKnownELR are former members of ISR and ELR that may lack records.
+	LastKnownELR []int32
+}
+
+// DeletedTopic is a topic that is gone for clients while its data still has to
+// be removed.
+type DeletedTopic struct {
+	Name       string
+	ID         topic.ID
+	Partitions int32
+	// Brokers have yet to confirm that their replicas' files are gone.
+	Brokers []int32
+	// Tier is true until it is confirmed that nothing is left in the bucket.
+	Tier bool
+}
+
+func newImage() *Image {
+	return &Image{ControllerID: -1}
+}
+
+// Topic finds a topic by name; nil means there is none.
+func (img *Image) Topic(name string) *Topic { return img.topics.byName.get(name) }
+
+// TopicByID finds a topic by id; nil means there is none.
+func (img *Image) TopicByID(id topic.ID) *Topic { return img.topics.byID.get(string(id[:])) }
+
+// Partition finds one partition by topic name and index.
+func (img *Image) Partition(name string, index int32) (*Topic, *Partition) {
+	return img.Topic(name).partition(index)
+}
+
+// PartitionByID finds one partition by topic id and index.
+func (img *Image) PartitionByID(id topic.ID, index int32) (*Topic, *Partition) {
+	return img.TopicByID(id).partition(index)
+}
+
+func (t *Topic) partition(index int32) (*Topic, *Partition) {
+	if t == nil || index < 0 || int(index) >= len(t.Partitions) {
+		return nil, nil
+	}
+	return t, &t.Partitions[index]
+}
+
+// Key names one of the topic's partitions.
+func (t *Topic) Key(index int32) topic.Partition {
+	return topic.Partition{Topic: t.Name, ID: t.ID, Index: index}
+}
+
+// Topics returns all topics sorted by name.
+func (img *Image) Topics() []*Topic {
+	img.sortedOnce.Do(func() {
+		img.sorted = make([]*Topic, 0, img.topics.byName.len)
+		img.topics.byName.each(func(t *Topic) { img.sorted = append(img.sorted, t) })
+		slices.SortFunc(img.sorted, func(a, b *Topic) int { return strings.Compare(a.Name, b.Name) })
+	})
+	return img.sorted
+}
+
+// TopicCount is the number of topics.
+func (img *Image) TopicCount() int { return img.topics.byName.len }
+
+// PartitionCount is the number of partitions of all topics.
+func (img *Image) PartitionCount() int { return img.partitions }
+
+// DeletedTopics returns the topics whose data is yet to be removed, by name and id.
+func (img *Image) DeletedTopics() []DeletedTopic {
+	list := slices.Collect(maps.Values(img.deleted))
+	slices.SortFunc(list, func(a, b DeletedTopic) int {
+		if c := strings.Compare(a.Name, b.Name); c != 0 {
+			return c
+		}
+		return strings.Compare(string(a.ID[:]), string(b.ID[:]))
+	})
+	return list
+}
+
+// Deleted finds a deleted topic whose data is yet to be removed.
+func (img *Image) Deleted(id topic.ID) (DeletedTopic, bool) {
+	d, ok := img.deleted[id]
+	return d, ok
+}
+
+// BrokerConfigs returns the dynamic settings of one broker.
+func (img *Image) BrokerConfigs(id int32) map[string]string { return img.brokerConf[brokerName(id)] }
+
+// BrokerDefaultConfigs returns the dynamic settings of all brokers.
+func (img *Image) BrokerDefaultConfigs() map[string]string { return img.brokerConf[""] }
+
+// GroupConfigs returns the settings of one group.
+func (img *Image) GroupConfigs(group string) map[string]string { return img.groupConf[group] }
+
+// ConfiguredGroups returns the names of the groups that have settings, sorted.
+func (img *Image) ConfiguredGroups() []string { return slices.Sorted(maps.Keys(img.groupConf)) }
+
+// ConfiguredBrokers returns the ids of the brokers that have dynamic settings,
+// as text and sorted; "" stands for the settings of all brokers.
+func (img *Image) ConfiguredBrokers() []string { return slices.Sorted(maps.Keys(img.brokerConf)) }
+
+// clone returns a shallow copy to change: what it shares must be replaced, not
+// written to.
+func (img *Image) clone() *Image {
+	return &Image{
+		Index: img.Index, ClusterID: img.ClusterID, Brokers: img.Brokers, ControllerID: img.ControllerID,
+		NextProducerID: img.NextProducerID, topics: img.topics, partitions: img.partitions,
+		deleted: img.deleted, brokerConf: img.brokerConf, groupConf: img.groupConf,
+	}
+}

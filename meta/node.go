@@ -1,0 +1,417 @@
+package meta
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/varvelog/varve/meta/conf"
+	"github.com/varvelog/varve/meta/topic"
+)
+
+const (
+	// lockTimeout is how long Open waits for a process that still holds the log.
+	lockTimeout = 3 * time.Second
+	// startTimeout is how long a quorum of one may take to elect itself: far
+	// longer than it ever does, for machines that are busy with other things.
+	startTimeout = 30 * time.Second
+	// staleRetries is how often a decision is made anew because the image
+	// changed under it. Decisions are made one at a time, so once is rare.
+	staleRetries = 5
+)
+
+// Node is one member of the metadata quorum.
+type Node struct {
+	cfg    Config
+	deps   Deps
+	log    *slog.Logger
+	store  *logStore
+	fsm    *fsm
+	raft   *raft.Raft
+	subs   *subscriptions
+	broker atomic.Pointer[effective]
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	full   chan struct{} // a snapshot is due
+
+	decide sync.Mutex // held from an image to the command decided on it; guards term
+	term   uint64     // the term in which this node's image is known to be the newest
+
+	closing sync.Once
+	closed  error
+	failure atomic.Pointer[error]
+}
+
+// effective caches this broker's settings with the dynamic ones over them.
+type effective struct {
+	image  *Image
+	broker *conf.Broker
+}
+
+// Open starts a node on its directory. A quorum of one is ready when Open
+// returns; of others, the image may still be behind.
+func Open(cfg Config, deps Deps) (*Node, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	alone := len(cfg.Voters) == 0 || len(cfg.Voters) == 1 && cfg.Voters[0].NodeID == cfg.NodeID
+	if err := cfg.fillDefaults(alone); err != nil {
+		return nil, err
+	}
+	if deps.Logger == nil {
+		deps.Logger = slog.New(slog.DiscardHandler)
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o755); err != nil {
+		return nil, fmt.Errorf("open metadata: %w", err)
+	}
+	n := &Node{cfg: cfg, deps: deps, log: deps.Logger, full: make(chan struct{}, 1)}
+	n.ctx, n.cancel = context.WithCancel(context.Background())
+	n.fsm = newFSM(&cfg)
+	n.subs = newSubscriptions(n.Image)
+	n.fsm.published = n.subs.notify
+	n.fsm.failed = func(err error) { go n.fail(err) }
+	n.fsm.rejected = func(index uint64, err error) {
+		n.log.Error("metadata command rejected", "index", index, "err", err)
+	}
+	n.fsm.full = func() {
+		select {
+		case n.full <- struct{}{}:
+		default:
+		}
+	}
+	if err := n.start(); err != nil {
+		n.release()
+		return nil, fmt.Errorf("open metadata in %s: %w", cfg.Dir, err)
+	}
+	if alone {
+		if err := n.lead(); err != nil {
+			return nil, errors.Join(fmt.Errorf("open metadata in %s: %w", cfg.Dir, err), n.Close(context.Background()))
+		}
+	}
+	return n, nil
+}
+
+// start verifies what is on disk and starts raft on it.
+func (n *Node) start() error {
+	who, known, err := readIdentity(n.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	if known && who.nodeID != n.cfg.NodeID {
+		return fmt.Errorf("the directory belongs to node %d, this is node %d", who.nodeID, n.cfg.NodeID)
+	}
+	if known && n.cfg.ClusterID != "" && who.clusterID != n.cfg.ClusterID {
+		return fmt.Errorf("%w: the directory belongs to cluster %s, not %s", ErrInconsistentCluster, who.clusterID, n.cfg.ClusterID)
+	}
+	if n.store, err = openLogStore(filepath.Join(n.cfg.Dir, "raft.db"), n.fail); err != nil {
+		return err
+	}
+	logger := raftLogger(n.log)
+	snapshots, err := raft.NewFileSnapshotStoreWithLogger(n.cfg.Dir, snapshotsKept, logger)
+	if err != nil {
+		return fmt.Errorf("open snapshots: %w", err)
+	}
+	newest, err := newestSnapshot(n.cfg.Dir, snapshots)
+	if err != nil {
+		return err
+	}
+	if err := n.store.verify(newest); err != nil {
+		return err
+	}
+	has, err := raft.HasExistingState(n.store, n.store, snapshots)
+	if err != nil {
+		return fmt.Errorf("look for existing state: %w", err)
+	}
+	if known && !has {
+		return fmt.Errorf("%w: %s says that this node belongs to cluster %s, but its log is gone", ErrCorrupt, identityFile, who.clusterID)
+	}
+	transport, voters := n.deps.Transport, n.voters()
+	if transport == nil {
+		_, transport = raft.NewInmemTransport(voters[0].Address)
+		n.deps.Transport = transport
+	}
+	rc := n.raftConfig()
+	rc.Logger = logger
+	if !has && n.isVoter() {
+		if err := raft.BootstrapCluster(rc, n.store, n.store, snapshots, transport, raft.Configuration{Servers: voters}); err != nil {
+			return fmt.Errorf("bootstrap: %w", err)
+		}
+	}
+	if n.raft, err = raft.NewRaft(rc, n.fsm, n.store, n.store, snapshots, transport); err != nil {
+		return fmt.Errorf("start raft: %w", err)
+	}
+	n.wg.Go(n.watchLeader)
+	n.wg.Go(n.takeSnapshots)
+	n.wg.Go(n.stopRaft)
+	n.subs.add(func(_, next *Image) { n.remember(next) })
+	return nil
+}
+
+func (n *Node) voters() []raft.Server {
+	if len(n.cfg.Voters) == 0 {
+		address := raft.ServerAddress("node-" + brokerName(n.cfg.NodeID))
+		if n.deps.Transport != nil {
+			address = n.deps.Transport.LocalAddr()
+		}
+		return []raft.Server{{ID: raft.ServerID(brokerName(n.cfg.NodeID)), Address: address}}
+	}
+	list := make([]raft.Server, len(n.cfg.Voters))
+	for i, v := range n.cfg.Voters {
+		list[i] = raft.Server{ID: raft.ServerID(brokerName(v.NodeID)), Address: raft.ServerAddress(v.Address)}
+	}
+	return list
+}
+
+func (n *Node) isVoter() bool {
+	for _, v := range n.cfg.Voters {
+		if v.NodeID == n.cfg.NodeID {
+			return true
+		}
+	}
+	return len(n.cfg.Voters) == 0
+}
+
+func (n *Node) raftConfig() *raft.Config {
+	rc := raft.DefaultConfig()
+	rc.LocalID = raft.ServerID(brokerName(n.cfg.NodeID))
+	rc.HeartbeatTimeout = n.cfg.Heartbeat
+	rc.ElectionTimeout = n.cfg.Heartbeat
+	rc.LeaderLeaseTimeout = n.cfg.Heartbeat
+	if len(n.cfg.Voters) > 1 {
+		rc.LeaderLeaseTimeout = n.cfg.Heartbeat / 2
+	}
+	rc.TrailingLogs = n.cfg.TrailingEntries
+	rc.SnapshotThreshold = math.MaxUint64 // takeSnapshots decides, by bytes as well
+	rc.NoLegacyTelemetry = true
+	return rc
+}
+
+// lead waits until a quorum of one has elected itself and its image is the
+// newest, and names the cluster if it is new.
+func (n *Node) lead() error {
+	ctx, cancel := context.WithTimeout(n.ctx, startTimeout)
+	defer cancel()
+	for changed := n.raft.LeaderCh(); n.raft.State() != raft.Leader; {
+		select {
+		case <-changed:
+		case <-time.After(n.cfg.Heartbeat):
+		case <-ctx.Done():
+			return errors.Join(errors.New("no leader elected in time"), n.err())
+		}
+	}
+	n.fsm.setController(n.cfg.NodeID)
+	if err := n.nameCluster(ctx); err != nil {
+		return err
+	}
+	return n.identify(n.Image())
+}
+
+// nameCluster gives the cluster its id if it has none.
+func (n *Node) nameCluster(ctx context.Context) error {
+	_, err := n.change(ctx, false, func(img *Image, _ *conf.Broker) ([]Change, error) {
+		if img.ClusterID != "" {
+			return nil, nil
+		}
+		id := n.cfg.ClusterID
+		if id == "" {
+			id = topic.NewID().String()
+		}
+		return []Change{SetClusterID{ClusterID: id}}, nil
+	})
+	return err
+}
+
+// identify writes or compares the identity file.
+func (n *Node) identify(img *Image) error {
+	if img.ClusterID == "" {
+		return nil
+	}
+	who, known, err := readIdentity(n.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	if !known {
+		return identity{clusterID: img.ClusterID, nodeID: n.cfg.NodeID}.write(n.cfg.Dir)
+	}
+	if who.clusterID != img.ClusterID {
+		return fmt.Errorf("%w: %s names cluster %s, the log cluster %s", ErrInconsistentCluster, identityFile, who.clusterID, img.ClusterID)
+	}
+	return nil
+}
+
+// remember keeps the identity file for members that learn the cluster's id
+// from its leader.
+func (n *Node) remember(img *Image) {
+	if len(n.cfg.Voters) <= 1 {
+		return // lead has done so
+	}
+	if err := n.identify(img); err != nil {
+		n.log.Error("metadata identity", "err", err)
+	}
+}
+
+// watchLeader publishes who leads the quorum. Close stops it.
+func (n *Node) watchLeader() {
+	observations := make(chan raft.Observation, 16)
+	observer := raft.NewObserver(observations, false, func(o *raft.Observation) bool {
+		_, ok := o.Data.(raft.LeaderObservation)
+		return ok
+	})
+	n.raft.RegisterObserver(observer)
+	defer n.raft.DeregisterObserver(observer)
+	// Observations may be dropped when the channel is full; asking raft itself
+	// each time and now and then makes up for it.
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		_, id := n.raft.LeaderWithID()
+		leader := int32(-1)
+		if v, err := strconv.ParseInt(string(id), 10, 32); err == nil {
+			leader = int32(v)
+		}
+		n.fsm.setController(leader)
+		if leader == n.cfg.NodeID && n.Image().ClusterID == "" && len(n.cfg.Voters) > 1 {
+			if err := n.nameCluster(n.ctx); err != nil && n.ctx.Err() == nil {
+				n.log.Warn("name the cluster", "err", err)
+			}
+		}
+		select {
+		case <-observations:
+		case <-tick.C:
+		case <-n.ctx.Done():
+			return
+		}
+	}
+}
+
+// takeSnapshots makes snapshots when they are due. Close stops it.
+func (n *Node) takeSnapshots() {
+	for {
+		select {
+		case <-n.full:
+		case <-n.ctx.Done():
+			return
+		}
+		start := time.Now()
+		err := n.raft.Snapshot().Error()
+		switch {
+		case errors.Is(err, raft.ErrNothingNewToSnapshot) || errors.Is(err, raft.ErrRaftShutdown):
+		case err != nil:
+			// The log keeps what the snapshot would have held; the next
+			// command that is applied asks again.
+			n.log.Warn("metadata snapshot failed", "err", err)
+		default:
+			n.log.Debug("metadata snapshot", "index", n.raft.AppliedIndex(), "took", time.Since(start))
+		}
+	}
+}
+
+// fail makes the node useless after its store has failed.
+func (n *Node) fail(err error) {
+	err = fmt.Errorf("%w: %w", ErrFailed, err)
+	if !n.failure.CompareAndSwap(nil, &err) {
+		return
+	}
+	n.log.Error("metadata store failed", "err", err)
+	if n.deps.Fatal != nil {
+		n.deps.Fatal(err)
+	}
+	n.cancel() // stopRaft takes it from here
+}
+
+// stopRaft stops raft as soon as the node is closed or has failed.
+func (n *Node) stopRaft() {
+	<-n.ctx.Done()
+	n.raft.Shutdown()
+}
+
+func (n *Node) err() error {
+	if err := n.failure.Load(); err != nil {
+		return *err
+	}
+	if n.ctx.Err() != nil {
+		return ErrClosed
+	}
+	return nil
+}
+
+// Image returns the newest image.
+func (n *Node) Image() *Image { return n.fsm.current.Load() }
+
+// Subscribe calls fn with every change of the image, in order and from one
+// goroutine, until it is cancelled or the node is closed. The first call has
+// prev nil. Changes that come faster than fn returns are joined into one call.
+// fn must not call cancel's effect back into Close.
+func (n *Node) Subscribe(fn func(prev, next *Image)) (cancel func()) { return n.subs.add(fn) }
+
+// NodeID is this node's id.
+func (n *Node) NodeID() int32 { return n.cfg.NodeID }
+
+// IsController reports whether this node leads the quorum at the moment.
+func (n *Node) IsController() bool { return n.raft.State() == raft.Leader }
+
+// Broker returns this broker's settings with the dynamic ones over them.
+func (n *Node) Broker() *conf.Broker {
+	img := n.Image()
+	if e := n.broker.Load(); e != nil && e.image == img {
+		return e.broker
+	}
+	b, err := img.EffectiveBroker(&n.cfg.Broker, n.cfg.NodeID)
+	if err != nil {
+		// Settings are checked before they are stored, against what the static
+		// ones were then; these no longer fit.
+		n.log.Error("dynamic broker settings contradict the static ones and are ignored", "err", err)
+		b = &n.cfg.Broker
+	}
+	n.broker.Store(&effective{image: img, broker: b})
+	return b
+}
+
+// Close stops the node. It is safe to call again.
+func (n *Node) Close(ctx context.Context) error {
+	n.closing.Do(func() { n.closed = n.shutdown(ctx) })
+	return n.closed
+}
+
+func (n *Node) shutdown(ctx context.Context) error {
+	n.cancel()
+	stopped := make(chan error, 1)
+	go func() {
+		err := n.raft.Shutdown().Error()
+		n.wg.Wait()
+		n.subs.close()
+		stopped <- err
+	}()
+	select {
+	case err := <-stopped:
+		return errors.Join(err, n.release())
+	case <-ctx.Done():
+		// The store stays open: raft may still be writing to it.
+		return fmt.Errorf("close metadata: %w", ctx.Err())
+	}
+}
+
+// release closes what raft used.
+func (n *Node) release() error {
+	n.cancel()
+	var errs []error
+	if c, ok := n.deps.Transport.(raft.WithClose); ok {
+		errs = append(errs, c.Close())
+	}
+	if n.store != nil {
+		errs = append(errs, n.store.close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,254 @@
+package meta
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/varvelog/varve/meta/conf"
+	"github.com/varvelog/varve/meta/topic"
+)
+
+// decision decides on changes. It may be called more than once, with a newer
+// image each time, and must only keep what its last call decided.
+type decision func(img *Image, b *conf.Broker) ([]Change, error)
+
+// change makes a decision on the newest image and has the quorum commit it. It
+// returns the image with the changes in it. Decisions are made one at a time:
+// the lock is held until the changes are applied, so that the next decision
+// sees them.
+func (n *Node) change(ctx context.Context, dryRun bool, decide decision) (*Image, error) {
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.ProposeTimeout)
+	defer cancel()
+	n.decide.Lock()
+	defer n.decide.Unlock()
+	for retry := 0; ; retry++ {
+		if err := n.catchUp(); err != nil {
+			return nil, err
+		}
+		img := n.Image()
+		changes, err := decide(img, n.Broker())
+		if err != nil || len(changes) == 0 || dryRun {
+			return img, err
+		}
+		next, err := n.commit(ctx, Command{Base: img.Index, Changes: changes})
+		if !errors.Is(err, ErrStale) || retry == staleRetries {
+			return next, err
+		}
+		n.term = 0 // something was committed that this node had not applied
+	}
+}
+
+// catchUp makes sure that this node leads and that its image has everything
+// that was committed before it did.
+func (n *Node) catchUp() error {
+	if err := n.err(); err != nil {
+		return err
+	}
+	if n.raft.State() != raft.Leader {
+		return ErrNotController
+	}
+	term := n.raft.CurrentTerm()
+	if n.term == term {
+		return nil
+	}
+	if err := n.raft.Barrier(n.cfg.ProposeTimeout).Error(); err != nil {
+		return errors.Join(ErrNotController, err, n.err())
+	}
+	n.term = term
+	return nil
+}
+
+// Propose commits a command as it stands. The typed methods decide on their
+// commands themselves; this is for tools and tests.
+func (n *Node) Propose(ctx context.Context, c Command) (*Image, error) {
+	n.decide.Lock()
+	defer n.decide.Unlock()
+	if err := n.catchUp(); err != nil {
+		return nil, err
+	}
+	return n.commit(ctx, c)
+}
+
+func (n *Node) commit(ctx context.Context, c Command) (*Image, error) {
+	future := n.raft.Apply(c.Encode(), n.cfg.ProposeTimeout)
+	done := make(chan error, 1)
+	go func() { done <- future.Error() }() // ends when the entry is committed or raft gives up
+	var err error
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", ErrUnknownOutcome, ctx.Err())
+	}
+	switch {
+	case err == nil:
+		result := future.Response().(applied)
+		return result.image, result.err
+	case n.failure.Load() != nil:
+		return nil, n.err()
+	case errors.Is(err, raft.ErrNotLeader) || errors.Is(err, raft.ErrLeadershipTransferInProgress) || errors.Is(err, raft.ErrEnqueueTimeout):
+		return nil, errors.Join(ErrNotController, err) // never reached the log
+	}
+	return nil, errors.Join(ErrUnknownOutcome, err)
+}
+
+// CreateTopics creates topics; each has its own result. With validateOnly
+// nothing is created, and the ids in the results mean nothing.
+func (n *Node) CreateTopics(ctx context.Context, topics []NewTopic, validateOnly bool) ([]CreatedTopic, error) {
+	var results []CreatedTopic
+	_, err := n.change(ctx, validateOnly, func(img *Image, b *conf.Broker) ([]Change, error) {
+		var changes []Change
+		results, changes = decideCreateTopics(img, b, topics, topic.NewID)
+		return changes, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return results, nil
+}
+
+// DeleteTopics deletes topics by name or id; each has its own result.
+func (n *Node) DeleteTopics(ctx context.Context, refs []TopicRef) ([]TopicResult, error) {
+	var results []TopicResult
+	_, err := n.change(ctx, false, func(img *Image, b *conf.Broker) ([]Change, error) {
+		var changes []Change
+		results, changes = decideDeleteTopics(img, b, refs)
+		return changes, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return results, nil
+}
+
+// CreatePartitions adds partitions to topics; each has its own result.
+func (n *Node) CreatePartitions(ctx context.Context, topics []MorePartitions, validateOnly bool) ([]TopicResult, error) {
+	var results []TopicResult
+	_, err := n.change(ctx, validateOnly, func(img *Image, _ *conf.Broker) ([]Change, error) {
+		var changes []Change
+		results, changes = decideCreatePartitions(img, topics)
+		return changes, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return results, nil
+}
+
+// AlterConfigs changes settings of topics, brokers and groups; each resource
+// has its own result.
+func (n *Node) AlterConfigs(ctx context.Context, changes []ConfigChange, validateOnly bool) ([]ConfigResult, error) {
+	var results []ConfigResult
+	_, err := n.change(ctx, validateOnly, func(img *Image, _ *conf.Broker) ([]Change, error) {
+		var out []Change
+		results, out = decideConfigs(img, &n.cfg.Broker, n.cfg.NodeID, changes)
+		return out, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return results, nil
+}
+
+// RegisterBroker registers a start of a broker and returns the broker with the
+// epoch it got. Unless it registers fenced it may serve at once.
+func (n *Node) RegisterBroker(ctx context.Context, r Registration) (Broker, error) {
+	if r.Incarnation.IsZero() {
+		r.Incarnation = topic.NewID()
+	}
+	img, err := n.change(ctx, false, func(img *Image, b *conf.Broker) ([]Change, error) {
+		return decideRegister(img, b, r, false)
+	})
+	if err != nil {
+		return Broker{}, err
+	}
+	return img.Brokers[r.ID], nil
+}
+
+// UnfenceBroker lets a broker lead and be in sync.
+func (n *Node) UnfenceBroker(ctx context.Context, id int32, epoch int64) error {
+	return n.changeBroker(ctx, ChangeBroker{ID: id, Epoch: epoch})
+}
+
+// FenceBroker takes every leadership and in-sync place from a broker.
+func (n *Node) FenceBroker(ctx context.Context, id int32, epoch int64) error {
+	return n.changeBroker(ctx, ChangeBroker{ID: id, Epoch: epoch, Fenced: true})
+}
+
+// BeginShutdown moves leaderships away from a broker that is about to stop.
+func (n *Node) BeginShutdown(ctx context.Context, id int32, epoch int64) error {
+	return n.changeBroker(ctx, ChangeBroker{ID: id, Epoch: epoch, ShuttingDown: true})
+}
+
+func (n *Node) changeBroker(ctx context.Context, want ChangeBroker) error {
+	_, err := n.change(ctx, false, func(img *Image, b *conf.Broker) ([]Change, error) {
+		return decideBroker(img, b, want)
+	})
+	return err
+}
+
+// UnregisterBroker forgets a broker for good.
+func (n *Node) UnregisterBroker(ctx context.Context, id int32) error {
+	_, err := n.change(ctx, false, func(img *Image, b *conf.Broker) ([]Change, error) {
+		return decideUnregister(img, b, id)
+	})
+	return err
+}
+
+// AllocateProducerIDs gives a block of producer ids to a broker.
+func (n *Node) AllocateProducerIDs(ctx context.Context, id int32, epoch int64) (ProducerIDs, error) {
+	var block ProducerIDs
+	_, err := n.change(ctx, false, func(img *Image, _ *conf.Broker) ([]Change, error) {
+		var changes []Change
+		var err error
+		block, changes, err = decideProducerIDs(img, id, epoch)
+		return changes, err
+	})
+	if err != nil {
+		return ProducerIDs{}, err
+	}
+	return block, nil
+}
+
+// AlterPartitions changes in-sync sets on behalf of the broker that leads the
+// partitions; each partition has its own result.
+func (n *Node) AlterPartitions(ctx context.Context, leader int32, epoch int64, wishes []AlterPartition) ([]AlteredPartition, error) {
+	var results []AlteredPartition
+	_, err := n.change(ctx, false, func(img *Image, b *conf.Broker) ([]Change, error) {
+		var changes []Change
+		var err error
+		results, changes, err = decideAlterPartition(img, b, leader, epoch, wishes)
+		return changes, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return results, nil
+}
+
+// ElectLeaders elects preferred leaders or, with unclean, any leader for
+// partitions without one. nil means every partition.
+func (n *Node) ElectLeaders(ctx context.Context, unclean bool, partitions []PartitionRef) ([]ElectionResult, error) {
+	var results []ElectionResult
+	_, err := n.change(ctx, false, func(img *Image, b *conf.Broker) ([]Change, error) {
+		var changes []Change
+		results, changes = decideElection(img, b, unclean, partitions)
+		return changes, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return results, nil
+}
+
+// ConfirmDeleted says that a deleted topic's data is gone: from the disk of
+// broker, unless that is -1, and from the bucket, if tier is set. Saying so
+// again, or of a topic that is not being deleted, changes nothing.
+func (n *Node) ConfirmDeleted(ctx context.Context, id topic.ID, broker int32, tier bool) error {
+	_, err := n.change(ctx, false, func(img *Image, _ *conf.Broker) ([]Change, error) {
+		return decideConfirmDeleted(img, ConfirmDeleted{ID: id, Broker: broker, Tier: tier}), nil
+	})
+	return err
+}

@@ -1,0 +1,171 @@
+package meta
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+
+	"github.com/varvelog/varve/meta/topic"
+)
+
+// snapshotVersion is the version this release writes. Format: do not renumber.
+const snapshotVersion = 1
+
+// snapshotMagic begins every snapshot.
+const snapshotMagic = "VARVEMETA"
+
+// EncodeSnapshot writes the whole image as FORMAT.md says. Equal images have
+// equal bytes.
+func (img *Image) EncodeSnapshot() []byte {
+	e := encoder{b: make([]byte, 0, 1024+64*img.partitions)}
+	e.b = append(e.b, snapshotMagic...)
+	e.u8(snapshotVersion)
+	e.uint(img.Index)
+	e.str(img.ClusterID)
+	e.int(img.NextProducerID)
+	e.count(len(img.Brokers))
+	for _, id := range sortedIDs(img.Brokers) {
+		b := img.Brokers[id]
+		e.int(int64(b.ID))
+		e.str(b.Host)
+		e.int(int64(b.Port))
+		e.str(b.Rack)
+		e.int(b.Epoch)
+		e.id(b.Incarnation)
+		e.flag(b.Fenced)
+		e.flag(b.ShuttingDown)
+	}
+	e.count(img.TopicCount())
+	for _, t := range img.Topics() {
+		e.str(t.Name)
+		e.id(t.ID)
+		e.partitions(t.Partitions)
+		e.strMap(t.Configs)
+		e.flag(t.Tiered)
+	}
+	e.count(len(img.deleted))
+	for _, t := range img.DeletedTopics() {
+		e.str(t.Name)
+		e.id(t.ID)
+		e.int(int64(t.Partitions))
+		e.ids(t.Brokers)
+		e.flag(t.Tier)
+	}
+	for _, all := range []map[string]map[string]string{img.brokerConf, img.groupConf} {
+		e.count(len(all))
+		for _, name := range sortedKeys(all) {
+			e.str(name)
+			e.strMap(all[name])
+		}
+	}
+	return binary.BigEndian.AppendUint32(e.b, crc32.Checksum(e.b, castagnoli))
+}
+
+// DecodeSnapshot reads a snapshot. The error wraps ErrVersion if a later
+// release wrote it, and ErrCorrupt if it is damaged.
+func DecodeSnapshot(b []byte) (*Image, error) {
+	if len(b) < len(snapshotMagic)+1 || string(b[:len(snapshotMagic)]) != snapshotMagic {
+		return nil, fmt.Errorf("%w: not a snapshot", ErrCorrupt)
+	}
+	if v := b[len(snapshotMagic)]; v != snapshotVersion {
+		return nil, fmt.Errorf("%w: snapshot version %d, this release reads %d", ErrVersion, v, snapshotVersion)
+	}
+	body, err := checkSum(b)
+	if err != nil {
+		return nil, err
+	}
+	d := decoder{b: body[len(snapshotMagic)+1:]}
+	img := newImage()
+	img.Index, img.ClusterID, img.NextProducerID = d.uint(), d.str(), d.int()
+	img.decodeBrokers(&d)
+	img.decodeTopics(&d)
+	img.decodeDeleted(&d)
+	img.brokerConf, img.groupConf = decodeConfs(&d), decodeConfs(&d)
+	if err := d.end(); err != nil {
+		return nil, err
+	}
+	return img, nil
+}
+
+func (img *Image) decodeBrokers(d *decoder) {
+	n := d.count(24)
+	if n == 0 {
+		return
+	}
+	img.Brokers = make(map[int32]Broker, n)
+	last := int32(-1)
+	for range n {
+		b := Broker{
+			ID: d.i32(), Host: d.str(), Port: d.i32(), Rack: d.str(), Epoch: d.int(),
+			Incarnation: d.id(), Fenced: d.flag(), ShuttingDown: d.flag(),
+		}
+		if b.ID <= last && d.err == nil {
+			d.fail("broker %d is out of order", b.ID)
+			return
+		}
+		last = b.ID
+		img.Brokers[b.ID] = b
+	}
+}
+
+func (img *Image) decodeTopics(d *decoder) {
+	last := ""
+	for i := range d.count(21) {
+		t := &Topic{Name: d.str(), ID: d.id(), Partitions: d.partitions(), Configs: d.strMap(), Tiered: d.flag()}
+		switch {
+		case d.err != nil:
+			return
+		case i > 0 && t.Name <= last:
+			d.fail("topic %q is out of order", t.Name)
+			return
+		case img.TopicByID(t.ID) != nil:
+			d.fail("topic id %s is there twice", t.ID)
+			return
+		}
+		last = t.Name
+		img.topics.put(t)
+		img.partitions += len(t.Partitions)
+	}
+}
+
+func (img *Image) decodeDeleted(d *decoder) {
+	n := d.count(20)
+	if n == 0 {
+		return
+	}
+	img.deleted = make(map[topic.ID]DeletedTopic, n)
+	lastName, lastID := "", topic.ID{}
+	for i := range n {
+		t := DeletedTopic{Name: d.str(), ID: d.id(), Partitions: d.i32(), Brokers: d.ids(), Tier: d.flag()}
+		if d.err == nil && i > 0 && (t.Name < lastName || t.Name == lastName && string(t.ID[:]) <= string(lastID[:])) {
+			d.fail("deleted topic %q is out of order", t.Name)
+		}
+		if d.err != nil {
+			return
+		}
+		lastName, lastID = t.Name, t.ID
+		img.deleted[t.ID] = t
+	}
+}
+
+func decodeConfs(d *decoder) map[string]map[string]string {
+	n := d.count(2)
+	if n == 0 {
+		return nil
+	}
+	all := make(map[string]map[string]string, n)
+	last := ""
+	for i := range n {
+		name := d.str()
+		m := d.strMap()
+		if d.err == nil && (i > 0 && name <= last || m == nil) {
+			d.fail("settings of %q are empty or out of order", name)
+		}
+		if d.err != nil {
+			return nil
+		}
+		last = name
+		all[name] = m
+	}
+	return all
+}
