@@ -21,7 +21,7 @@ type conn struct {
 var errClosed = errors.New("connection closed by the broker")
 
 // answerLimit is how long a story waits for one answer.
-const answerLimit = 20 * time.Second
+const answerLimit = 12 * time.Second
 
 func dial(addr string) (*conn, error) {
 	c, err := net.DialTimeout("tcp", addr, 5*time.Second)

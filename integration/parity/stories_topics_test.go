@@ -55,6 +55,11 @@ func createTopic(s *session, name string, partitions int32, settings map[string]
 			if p.ErrorCode != 0 || p.Leader < 0 {
 				return errors.New("no leader yet")
 			}
+			// A leader can be named before it serves.
+			lo, _ := s.quiet(7, listRequest(name, p.Partition, -1)).(*kmsg.ListOffsetsResponse)
+			if lo == nil || lo.Topics[0].Partitions[0].ErrorCode != 0 {
+				return errors.New("leader does not serve yet")
+			}
 		}
 		return nil
 	})

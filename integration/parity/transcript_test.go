@@ -154,7 +154,7 @@ func (t *transcript) named(kind string, v reflect.Value) string {
 // unordered are lists whose order Kafka does not promise, and the field that
 // orders them here.
 var unordered = map[string]string{
-	"Topics": "Topic", "Configs": "Name", "ApiKeys": "ApiKey", "Brokers": "NodeID",
+	"Topics": "Topic", "Partitions": "Partition", "Configs": "Name", "ApiKeys": "ApiKey", "Brokers": "NodeID",
 	"SupportedFeatures": "Name", "FinalizedFeatures": "Name", "Resources": "ResourceName",
 	"Groups": "Group", "ConfigResources": "Name", "ConfigSynonyms": "",
 }
