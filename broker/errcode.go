@@ -89,7 +89,6 @@ var errcodes = []struct {
 	{replica.ErrUnsupportedTimestamp, codeUnsupportedVersion},
 	{replica.ErrRemoteUnavailable, codeStorageError},
 	{replica.ErrPolicyViolation, codePolicyViolation},
-	{replica.ErrTieredDisabled, codeInvalidConfig},
 
 	{context.DeadlineExceeded, codeRequestTimedOut},
 	{context.Canceled, codeRequestTimedOut},

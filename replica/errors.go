@@ -1,6 +1,11 @@
 package replica
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+
+	"github.com/varvelog/varve/hot"
+)
 
 var (
 	// ErrUnknownPartition is returned when the metadata image holds no such topic or partition.
@@ -46,6 +51,40 @@ var (
 
 	// ErrPolicyViolation is returned when DeleteRecords names a topic whose cleanup.policy does not include delete.
 	ErrPolicyViolation = errors.New("replica: records of a topic without cleanup.policy=delete cannot be deleted")
-	// ErrTieredDisabled is returned when a topic asks for remote storage on a broker without a store.
-	ErrTieredDisabled = errors.New("replica: Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage")
 )
+
+// What the local log refuses an append or a read for, under names that the front door may use: it does not know that there is
+// a local log.
+var (
+	// ErrOutOfOrderSequence is returned when a producer's sequence number does not follow its last one.
+	ErrOutOfOrderSequence = hot.ErrOutOfOrderSequence
+	// ErrStaleProducerEpoch is returned when a producer's epoch is below the one the partition has seen.
+	ErrStaleProducerEpoch = hot.ErrStaleProducerEpoch
+	// ErrInvalidTxnState is returned when a transactional append has no ongoing transaction, or a plain one comes in the middle
+	// of one.
+	ErrInvalidTxnState = hot.ErrInvalidTxnState
+	// ErrStaleCoordinator is returned when a transaction marker comes from a coordinator with a lower epoch than the last one's.
+	ErrStaleCoordinator = hot.ErrStaleCoordinator
+	// ErrDiskFull is returned when free space is below the reserve.
+	ErrDiskFull = hot.ErrDiskFull
+	// ErrRecordsTooLarge is returned when one append does not fit a segment.
+	ErrRecordsTooLarge = hot.ErrRecordsTooLarge
+	// ErrCorrupt is returned when the bytes on local disk are not what was written.
+	ErrCorrupt = hot.ErrCorrupt
+)
+
+// fromLog turns an error of the local log into this package's. A log that has gone offline takes the partition with it.
+func (p *Partition) fromLog(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, hot.ErrOffline):
+		p.goOffline(err)
+		return fmt.Errorf("%w: %w", ErrOffline, err)
+	case errors.Is(err, hot.ErrClosed):
+		return ErrClosed
+	case errors.Is(err, hot.ErrOffsetOutOfRange):
+		return ErrOffsetOutOfRange
+	}
+	return err
+}

@@ -1,10 +1,77 @@
 package replica
 
-import "github.com/varvelog/varve/meta/topic"
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
 
-// Manager holds this broker's partitions.
+	"github.com/varvelog/varve/hot"
+	"github.com/varvelog/varve/meta"
+	"github.com/varvelog/varve/meta/topic"
+)
+
+// Metadata is what the manager follows: the images of the metadata node, in order. The function is called once at the start
+// with a nil previous image, and never concurrently.
+type Metadata interface {
+	Subscribe(func(prev, next *meta.Image)) (cancel func())
+	// ConfirmDeleted says that a deleted topic's data is gone: from this broker's disk, or (broker -1, tier) from the bucket.
+	ConfirmDeleted(ctx context.Context, id topic.ID, broker int32, tier bool) error
+}
+
+// Manager holds this broker's partitions and keeps them as the metadata image says. It opens, leads and deletes them with a
+// bounded number of workers, each partition by one worker at a time, and does their housekeeping when it is due.
 type Manager struct {
-	table table
+	config Config
+	deps   Deps
+	logger *slog.Logger
+	table  table
+	wg     sync.WaitGroup
+	stop   chan struct{}
+
+	unsubscribe func()
+
+	mu     sync.Mutex // guards the following
+	work   sync.Cond  // queue or closed changed
+	slots  map[replicaKey]*slot
+	queue  slotQueue
+	follow following
+	closed bool
+
+	retention keeper
+}
+
+// NewManager starts the workers and subscribes to the metadata. Partitions are opened as the first image names them.
+func NewManager(config Config, deps Deps) (*Manager, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	if deps.Logger == nil {
+		deps.Logger = slog.New(slog.DiscardHandler)
+	}
+	m := &Manager{
+		config: config, deps: deps, logger: deps.Logger,
+		table: newTable(), stop: make(chan struct{}), slots: make(map[replicaKey]*slot),
+	}
+	m.work.L = &m.mu
+	m.retention.init(m.retain)
+	for range config.OpenParallelism {
+		m.wg.Go(m.worker)
+	}
+	m.wg.Go(func() { m.retention.keep(m.stop) })
+	deps.Hot.OnSealed(m.sealed)
+	m.unsubscribe = deps.Meta.Subscribe(m.image)
+	return m, nil
+}
+
+// sealed is told by the hot store that a segment is sealed, synced and whole: the tier manager may have it.
+func (m *Manager) sealed(log *hot.Log) {
+	id := log.Partition()
+	if p, _, _ := m.table.getByID(id.ID, id.Index); p != nil {
+		if l := p.offload.Load(); l != nil {
+			l.Rolled()
+		}
+	}
 }
 
 // Partition finds a partition by name: ErrUnknownPartition, or ErrNotLeader while it is being opened.
@@ -14,6 +81,7 @@ func (m *Manager) Partition(name string, index int32) (*Partition, error) {
 	case !known:
 		return nil, ErrUnknownPartition
 	case p == nil:
+		m.hurry(m.table.idOf(name), index)
 		return nil, ErrNotLeader
 	}
 	return p, nil
@@ -29,16 +97,53 @@ func (m *Manager) PartitionByID(id topic.ID, index int32) (*Partition, error) {
 	case !known:
 		return nil, ErrUnknownPartition
 	case p == nil:
+		m.hurry(id, index)
 		return nil, ErrNotLeader
 	}
 	return p, nil
 }
 
+// Partitions lists the partitions that are open here.
+func (m *Manager) Partitions() []*Partition { return m.table.all() }
+
 // Ready reports whether this broker leads the partition and serves it: Metadata names a leader only then.
 func (m *Manager) Ready(name string, index int32) bool {
-	p, err := m.Partition(name, index)
-	if err != nil {
-		return false
-	}
-	return p.role.Load().err == nil
+	p, known := m.table.get(name, index)
+	return known && p != nil && p.role.Load().err == nil
 }
+
+// Close stops following, ends every leadership with ErrClosed, and waits for the workers. The hot store and the archive stay
+// open: they are closed after this, and the hot store saves the high watermarks then.
+func (m *Manager) Close(ctx context.Context) error {
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		return nil
+	}
+	m.closed = true
+	close(m.stop)
+	m.work.Broadcast()
+	m.mu.Unlock()
+
+	m.unsubscribe()
+	done := make(chan struct{})
+	go func() {
+		m.wg.Wait()
+		close(done)
+	}()
+	for _, p := range m.table.all() {
+		p.resign(NoEpoch, ErrClosed)
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	for _, p := range m.table.all() {
+		p.resign(NoEpoch, ErrClosed) // those that a worker was still opening
+	}
+	return nil
+}
+
+// now is the wall clock in milliseconds.
+func now() int64 { return time.Now().UnixMilli() }

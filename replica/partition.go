@@ -1,22 +1,36 @@
 package replica
 
 import (
+	"log/slog"
 	"sync"
 	"sync/atomic"
 
+	"github.com/varvelog/varve/hot"
 	"github.com/varvelog/varve/meta/topic"
+	"github.com/varvelog/varve/tier"
 )
 
 // Partition is one partition as this broker holds it.
 type Partition struct {
-	id   topic.Partition
-	role atomic.Pointer[role]
+	id     topic.Partition
+	name   string // id.String()
+	m      *Manager
+	log    *hot.Log
+	remote *tier.Remote // nil without a store
+	logger *slog.Logger
+	opened int64 // wall clock, milliseconds
+
+	role     atomic.Pointer[role]
+	settings atomic.Pointer[settings]
+	offload  atomic.Pointer[tier.Leadership] // while the tier manager has the partition
+	busy     atomic.Bool                     // housekeeping knows that there is data to look after
 
 	// leading is held shared by an append and exclusively by a change of leadership, so that an append is wholly in one
 	// leader epoch. It guards nothing else.
 	leading sync.RWMutex
 
-	mu      sync.Mutex // guards the following
+	counted atomic.Int64 // what isr.own is, for a look without the lock
+	mu      sync.Mutex   // guards the following
 	isr     isr
 	commits commits
 
@@ -79,4 +93,88 @@ func (p *Partition) answerLocked() error {
 	return nil
 }
 
-func (p *Partition) watch(e *watch) {}
+// progress takes the log's counted end to the watermark and runs what that releases. It reports whether the watermark moved.
+// The syncer calls it after each group commit, an append after each write: when nothing moved it costs two atomic loads.
+func (p *Partition) progress() bool {
+	if err := p.log.Err(); err != nil {
+		p.goOffline(err)
+		return false
+	}
+	durable := p.log.Offsets().Durable
+	if durable <= p.counted.Load() {
+		return false
+	}
+	p.mu.Lock()
+	if p.role.Load().err != nil {
+		p.mu.Unlock()
+		return false
+	}
+	moved := p.isr.progressed(durable)
+	p.counted.Store(p.isr.own)
+	return p.settle(moved)
+}
+
+// settle publishes a watermark that moved and runs what it releases. It is called with mu held and returns without it.
+func (p *Partition) settle(moved bool) bool {
+	if !moved {
+		p.mu.Unlock()
+		return false
+	}
+	var space [8]func(error)
+	due := p.commits.take(p.isr.hw, space[:0])
+	verdict := p.answerLocked()
+	p.log.SetHighWatermark(p.isr.hw)
+	p.mu.Unlock()
+	for _, fn := range due {
+		fn(verdict)
+	}
+	p.wake()
+	if l := p.offload.Load(); l != nil {
+		l.Advanced(min(p.log.HighWatermark(), p.log.LastStable(), p.log.Offsets().Durable))
+	}
+	return true
+}
+
+// bounds are the offsets below which each kind of reader sees the log.
+func (p *Partition) bounds() [isolations]int64 {
+	return [isolations]int64{
+		ReadUncommitted: p.log.HighWatermark(),
+		ReadCommitted:   p.log.LastStable(),
+		readLogEnd:      p.log.Offsets().End,
+	}
+}
+
+// wake lets the long polls see the current bounds.
+func (p *Partition) wake() {
+	b := p.bounds()
+	p.watchers.advanced(b, &p.tail)
+	p.tail.seen(b[ReadCommitted])
+}
+
+// watch registers a long poll. What is readable already counts at once.
+func (p *Partition) watch(e *watch) {
+	b := p.bounds()
+	if e.isolation < 0 || e.isolation >= isolations {
+		e.isolation = ReadUncommitted
+	}
+	bound := b[e.isolation]
+	if e.counting {
+		e.counted = p.tail.at(max(bound, e.offset))
+	}
+	p.watchers.add(e)
+	o := p.log.Offsets()
+	switch {
+	case p.role.Load().err != nil, e.offset < o.LocalStart, e.offset > o.End:
+		e.waiter.fire() // the reader has something to hear, not to wait for
+		return
+	case e.counting && e.offset < bound:
+		if slice, err := p.log.Read(e.offset, int(e.waiter.min), bound, true); err == nil {
+			e.waiter.credit(int64(slice.Len()))
+			slice.Release()
+		}
+	}
+	p.wake() // the bounds may have moved before the watch was in place
+}
+
+// tiered says whether the topic's data goes to the bucket.
+func (p *Partition) tiered() bool { return p.remote != nil && p.settings.Load().tier.Enabled }

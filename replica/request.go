@@ -27,12 +27,12 @@ const (
 const NoReplica int32 = -1
 
 // Origin says who appends.
-type Origin int8
+type Origin = batch.Origin
 
-// Origins.
+// Origins: a producer, whom every rule for clients binds; a coordinator of this broker, which may write control batches.
 const (
-	FromClient      Origin = iota // a producer: every rule for clients applies
-	FromCoordinator               // a coordinator of this broker: control batches are allowed
+	FromClient      = batch.FromClient
+	FromCoordinator = batch.FromCoordinator
 )
 
 // AppendRequest says how an append is to be judged.
@@ -41,6 +41,9 @@ type AppendRequest struct {
 	Version int16 // of the produce request
 	Origin  Origin
 	Now     int64 // wall clock, milliseconds
+
+	TxnVerified bool // the coordinator knows of the producer's ongoing transaction
+	TxnV2       bool // the rules of transaction.version 2 apply (KIP-890)
 }
 
 // Appended is what an append did.
@@ -48,8 +51,9 @@ type Appended struct {
 	BaseOffset, LastOffset int64
 	LogAppendTime          int64 // NoTimestamp unless the topic stamps its own
 	LogStart               int64
-	LeaderEpoch            int32 // the epoch appended in: give it to OnCommitted
-	Duplicate              bool  // the batch was there already; the offsets are those it got then
+	LeaderEpoch            int32               // the epoch appended in: give it to OnCommitted
+	RecordErrors           []batch.RecordError // with an error: the records that made the batch invalid
+	Duplicate              bool                // the batch was there already; the offsets are those it got then
 }
 
 // ReadRequest asks for records of one partition.

@@ -55,6 +55,13 @@ func (t *table) put(h *held) {
 	t.byName[h.name] = h
 }
 
+// has reports whether the table knows a topic.
+func (t *table) has(id topic.ID) bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.byID[id] != nil
+}
+
 // drop forgets a topic.
 func (t *table) drop(id topic.ID) {
 	t.mu.Lock()
@@ -82,4 +89,32 @@ func (t *table) all() []*Partition {
 		}
 	}
 	return list
+}
+
+// set puts an open partition in its place, if the topic is still there.
+func (t *table) set(id topic.Partition, p *Partition) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if h, ok := t.byID[id.ID]; ok && int(id.Index) < len(h.partitions) {
+		h.partitions[id.Index] = p
+	}
+}
+
+// grow makes room for more partitions of a topic.
+func (t *table) grow(id topic.ID, n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if h, ok := t.byID[id]; ok && n > len(h.partitions) {
+		h.partitions = append(h.partitions, make([]*Partition, n-len(h.partitions))...)
+	}
+}
+
+// idOf is the id of the topic that has a name now.
+func (t *table) idOf(name string) topic.ID {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if h := t.byName[name]; h != nil {
+		return h.id
+	}
+	return topic.ID{}
 }

@@ -1,0 +1,93 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+)
+
+// lead makes this broker the partition's leader in the epoch given, or takes a newer image of the same epoch. The epoch and
+// where it starts are durable in the log before the first append is accepted under it.
+func (p *Partition) lead(l leadership) error {
+	p.leading.Lock()
+	defer p.leading.Unlock()
+	old := p.role.Load()
+	if old.final() {
+		return old.err
+	}
+	if old.err == nil && old.epoch == l.Epoch {
+		p.mu.Lock()
+		p.settle(p.isr.update(l))
+		return nil
+	}
+	if l.Epoch < old.epoch {
+		return fmt.Errorf("replica: leader epoch %d of %v is behind %d", l.Epoch, p.id, old.epoch)
+	}
+	if err := p.log.AssignEpoch(l.Epoch); err != nil {
+		return fmt.Errorf("assign leader epoch %d: %w", l.Epoch, err)
+	}
+	start, ok := p.log.Lineage().StartOf(l.Epoch)
+	if !ok {
+		start = p.log.Offsets().End
+	}
+	p.mu.Lock()
+	if r := p.role.Load(); r.final() {
+		p.mu.Unlock()
+		return r.err
+	}
+	due := p.commits.takeAll(nil)
+	p.isr = newISR(p.m.config.NodeID, l, start, p.log.HighWatermark())
+	p.counted.Store(noProgress)
+	p.role.Store(&role{epoch: l.Epoch, start: start})
+	p.mu.Unlock()
+	for _, fn := range due {
+		fn(ErrNotLeader)
+	}
+	p.progress()
+	p.watchers.wakeAll(nil) // whoever waits here knows an older epoch
+	p.offloadAs(l.Epoch)
+	return nil
+}
+
+// final says that this broker will not lead the partition any more in this process: offline, deleted or closed.
+func (r *role) final() bool { return r.err != nil && !errors.Is(r.err, ErrNotLeader) }
+
+// resign ends the leadership, or the partition's life here, with the error that callers get from now on. Acknowledgements
+// still waiting get it too: their records may or may not survive.
+func (p *Partition) resign(epoch int32, why error) {
+	p.leading.Lock()
+	defer p.leading.Unlock()
+	if p.withdraw(epoch, why) && p.offload.Swap(nil) != nil {
+		p.m.deps.Tier.Resign(p.id)
+	}
+}
+
+// goOffline is the end of the partition's service in this process, after its log's first disk error. It may be called from
+// anywhere, by the tier manager's own workers too, so it does not wait for them or for appends in flight: those fail by
+// themselves, or end as acknowledgements nobody waits for.
+func (p *Partition) goOffline(cause error) {
+	if !p.withdraw(NoEpoch, fmt.Errorf("%w: %w", ErrOffline, cause)) {
+		return
+	}
+	p.logger.Error("partition is offline", "err", cause)
+	if p.offload.Swap(nil) != nil {
+		p.m.wg.Go(func() { p.m.deps.Tier.Resign(p.id) })
+	}
+}
+
+// withdraw stops serving: new requests get why, and so do those who wait. The first final reason stays; false then.
+func (p *Partition) withdraw(epoch int32, why error) bool {
+	p.mu.Lock()
+	old := p.role.Load()
+	if old.final() {
+		p.mu.Unlock()
+		return false
+	}
+	p.role.Store(&role{err: why, epoch: max(epoch, old.epoch), start: old.start})
+	due := p.commits.takeAll(nil)
+	p.mu.Unlock()
+	for _, fn := range due {
+		fn(why)
+	}
+	p.watchers.wakeAll(nil)
+	return true
+}

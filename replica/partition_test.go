@@ -1,0 +1,179 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/varvelog/varve/hot"
+	"github.com/varvelog/varve/hot/batch"
+	"github.com/varvelog/varve/meta/topic"
+)
+
+func startNode(t *testing.T) *node {
+	t.Helper()
+	n := newNode(t).start()
+	t.Cleanup(n.stop)
+	return n
+}
+
+func TestAppendIsReadBackAtTheHighWatermark(t *testing.T) {
+	for _, durability := range []hot.Durability{hot.Fsync, hot.Replicated} {
+		t.Run(durability.String(), func(t *testing.T) {
+			n := newNode(t)
+			n.durable = durability
+			n.start()
+			defer n.stop()
+			p := n.want("events", topic.NewID(), 3, nil)
+			a := n.produce(p, batch.Zstd, record{ts: 10, value: "a"}, record{ts: 11, value: "b"})
+			if a.BaseOffset != 0 || a.LastOffset != 1 || a.LeaderEpoch != 3 || a.LogAppendTime != NoTimestamp {
+				t.Fatalf("%+v", a)
+			}
+			n.produce(p, batch.None, record{ts: 12, value: "c"})
+			got := n.readAll(p, 0, 1<<20)
+			want := []record{{0, 10, "a"}, {1, 11, "b"}, {2, 12, "c"}}
+			if fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Fatalf("read %v, want %v", got, want)
+			}
+		})
+	}
+}
+
+func TestReadChecksOffsetsAndEpochsAsKafkaDoes(t *testing.T) {
+	n := startNode(t)
+	p := n.want("events", topic.NewID(), 3, nil)
+	n.produce(p, batch.None, record{ts: 10, value: "a"})
+	read := func(change func(*ReadRequest)) (ReadResult, error) {
+		r := ReadRequest{MaxBytes: 1 << 20, MinOne: true, CurrentEpoch: NoEpoch, LastFetchedEpoch: NoEpoch, ReplicaID: NoReplica}
+		change(&r)
+		res, err := p.Read(r)
+		if res.Records != nil {
+			res.Records.Release()
+		}
+		return res, err
+	}
+	for _, c := range []struct {
+		what   string
+		change func(*ReadRequest)
+		err    error
+	}{
+		{"below the start", func(r *ReadRequest) { r.Offset = -1 }, ErrOffsetOutOfRange},
+		{"at the end", func(r *ReadRequest) { r.Offset = 1 }, nil},
+		{"beyond the end", func(r *ReadRequest) { r.Offset = 2 }, ErrOffsetOutOfRange},
+		{"older leader epoch", func(r *ReadRequest) { r.CurrentEpoch = 2 }, ErrFencedLeaderEpoch},
+		{"this leader epoch", func(r *ReadRequest) { r.CurrentEpoch = 3 }, nil},
+		{"newer leader epoch", func(r *ReadRequest) { r.CurrentEpoch = 4 }, ErrUnknownLeaderEpoch},
+		{"unknown last fetched epoch", func(r *ReadRequest) { r.LastFetchedEpoch = 4 }, ErrOffsetOutOfRange},
+	} {
+		if _, err := read(c.change); !errors.Is(err, c.err) {
+			t.Errorf("%s: %v, want %v", c.what, err, c.err)
+		}
+	}
+	if res, err := read(func(r *ReadRequest) { r.LastFetchedEpoch, r.Offset = 2, 1 }); err != nil || res.Diverging == nil ||
+		*res.Diverging != (Diverging{Epoch: 2, EndOffset: 0}) || res.Records != nil {
+		t.Errorf("a reader of a lost epoch must be told where it ended: %+v, %v", res, err)
+	}
+	if res, err := read(func(r *ReadRequest) { r.Isolation = ReadCommitted }); err != nil || res.Aborted == nil || len(res.Aborted) != 0 {
+		t.Errorf("read_committed answers carry a list of aborted transactions, here an empty one: %+v, %v", res, err)
+	}
+	if res, err := read(func(r *ReadRequest) {}); err != nil || res.Aborted != nil {
+		t.Errorf("read_uncommitted answers carry none: %+v, %v", res, err)
+	}
+}
+
+func TestAppendRefusals(t *testing.T) {
+	n := startNode(t)
+	p := n.want("events", topic.NewID(), 3, nil)
+	if _, err := p.Append(build(t, batch.None, record{ts: 1, value: "a"}), AppendRequest{Acks: 2}); !errors.Is(err, ErrInvalidAcks) {
+		t.Errorf("acks=2: %v", err)
+	}
+	broken := build(t, batch.None, record{ts: 1, value: "a"})
+	broken[len(broken)-1] ^= 1
+	if _, err := p.Append(broken, AppendRequest{Acks: -1, Version: 12, Now: now()}); !errors.Is(err, batch.ErrCorrupt) {
+		t.Errorf("wrong checksum: %v", err)
+	}
+	if end := p.log.Offsets().End; end != 0 {
+		t.Errorf("a refused batch moved the end to %d", end)
+	}
+}
+
+func TestAcknowledgementsFailWhenTheLeadershipEnds(t *testing.T) {
+	n := startNode(t)
+	id := topic.NewID()
+	p := n.want("events", id, 3, nil)
+	n.produce(p, batch.None, record{ts: 1, value: "a"})
+	var got atomic.Pointer[error]
+	p.OnCommitted(3, 100, func(err error) { got.Store(&err) })
+	cancelled := false
+	p.OnCommitted(3, 100, func(error) { cancelled = true })()
+	n.want("events", id, 4, nil)
+	if err := got.Load(); err == nil || !errors.Is(*err, ErrNotLeader) {
+		t.Fatalf("waiting acknowledgement got %v, want ErrNotLeader", err)
+	}
+	if cancelled {
+		t.Fatal("a cancelled acknowledgement ran")
+	}
+	var late error
+	p.OnCommitted(3, 0, func(err error) { late = err })
+	if !errors.Is(late, ErrNotLeader) {
+		t.Fatalf("an acknowledgement of an older epoch got %v", late)
+	}
+	p.OnCommitted(4, 0, func(err error) { late = err })
+	if late != nil {
+		t.Fatalf("a committed offset got %v", late)
+	}
+}
+
+func TestLongPollsWakeOnDataAndOnLeadership(t *testing.T) {
+	n := startNode(t)
+	id := topic.NewID()
+	p := n.want("events", id, 3, nil)
+	n.produce(p, batch.None, record{ts: 1, value: "a"})
+	woken := func(w *Waiter) bool {
+		select {
+		case <-w.C():
+			return true
+		case <-time.After(5 * time.Second):
+			return false
+		}
+	}
+
+	at := n.m.NewWaiter(1)
+	at.Watch(p, 0, ReadUncommitted)
+	if !woken(at) {
+		t.Fatal("data that is there already wakes at once")
+	}
+	at.Close()
+
+	tail, large := n.m.NewWaiter(1), n.m.NewWaiter(1<<20)
+	tail.Watch(p, 1, ReadUncommitted)
+	large.Watch(p, 1, ReadUncommitted)
+	if fired(tail) || fired(large) {
+		t.Fatal("nothing to read yet")
+	}
+	n.produce(p, batch.None, record{ts: 2, value: "b"})
+	if !woken(tail) {
+		t.Fatal("a committed append wakes who waits for it")
+	}
+	if fired(large) {
+		t.Fatal("one small batch is no mebibyte")
+	}
+	n.want("events", id, 4, nil)
+	if !woken(large) {
+		t.Fatal("a change of leadership concerns everyone")
+	}
+	tail.Close()
+	large.Close()
+
+	beyond := n.m.NewWaiter(1)
+	beyond.Watch(p, 17, ReadUncommitted)
+	if !woken(beyond) {
+		t.Fatal("a reader beyond the end has an error to hear")
+	}
+	beyond.Close()
+	if n := p.watchers.n.Load(); n != 0 {
+		t.Fatalf("%d watches left", n)
+	}
+}

@@ -1,0 +1,125 @@
+package replica
+
+import (
+	"errors"
+
+	"github.com/varvelog/varve/hot"
+	"github.com/varvelog/varve/hot/batch"
+)
+
+// Read returns what the local log holds from an offset on, as far as the reader may see. An offset that is only in the bucket
+// is not read here: the result says Cold, and ReadCold fetches it off the fast path.
+//
+// It never blocks on the bucket. The offsets in the result are set even when the error is ErrOffsetOutOfRange.
+func (p *Partition) Read(r ReadRequest) (ReadResult, error) {
+	if err := p.admit(r.CurrentEpoch); err != nil {
+		return ReadResult{HighWatermark: NoOffset, LastStable: NoOffset, LogStart: NoOffset}, err
+	}
+	for {
+		o := p.log.Offsets()
+		res := ReadResult{HighWatermark: p.log.HighWatermark(), LastStable: p.log.LastStable(), LogStart: o.LogStart}
+		if r.LastFetchedEpoch != NoEpoch {
+			diverging, err := p.diverging(r, o)
+			if err != nil || diverging != nil {
+				res.Diverging = diverging
+				return res, err
+			}
+		}
+		done, err := p.readLocal(r, o, &res)
+		if errors.Is(err, hot.ErrOffsetOutOfRange) && p.log.Offsets().LocalStart > o.LocalStart {
+			continue // local retention took the segment between the look at the offsets and the read: decide again
+		}
+		if done || err != nil {
+			return res, p.fromLog(err)
+		}
+	}
+}
+
+// readLocal is one attempt under one view of the offsets. done is false when it came to reading and that failed.
+func (p *Partition) readLocal(r ReadRequest, o hot.Offsets, res *ReadResult) (done bool, err error) {
+	if r.Offset < o.LogStart || r.Offset > o.End {
+		return true, ErrOffsetOutOfRange
+	}
+	if r.Offset < o.LocalStart {
+		switch {
+		case p.remote == nil:
+			return true, ErrOffsetOutOfRange
+		case r.ReplicaID >= 0:
+			return true, ErrMovedToTiered
+		}
+		res.Cold = true
+		return true, nil
+	}
+	if r.Isolation == ReadCommitted {
+		res.Aborted = noneAborted
+	}
+	upper := p.upper(r, o, res)
+	if r.Offset >= upper {
+		return true, nil
+	}
+	slice, err := p.log.Read(r.Offset, r.MaxBytes, upper, r.MinOne)
+	if err != nil {
+		return false, err
+	}
+	if slice.Len() == 0 {
+		slice.Release()
+		return true, nil
+	}
+	if r.Isolation == ReadCommitted {
+		if res.Aborted, err = p.aborted(r.Offset, slice.NextOffset()); err != nil {
+			slice.Release()
+			return false, err
+		}
+	}
+	res.Records = slice
+	return true, nil
+}
+
+// noneAborted is the empty list that read_committed answers carry: present, not null.
+var noneAborted = []batch.AbortedTxn{}
+
+func (p *Partition) aborted(from, upper int64) ([]batch.AbortedTxn, error) {
+	list, err := p.log.AbortedTxns(from, upper)
+	if list == nil {
+		list = noneAborted
+	}
+	return list, err
+}
+
+// upper is the offset below which the reader sees the log.
+func (p *Partition) upper(r ReadRequest, o hot.Offsets, res *ReadResult) int64 {
+	switch {
+	case r.ReplicaID >= 0:
+		return o.End
+	case r.Isolation == ReadCommitted:
+		return res.LastStable
+	}
+	return res.HighWatermark
+}
+
+// admit checks the reader's leader epoch and this broker's leadership, in that order: a reader that is ahead must hear that it
+// is, from whoever it asks (KIP-320).
+func (p *Partition) admit(currentEpoch int32) error {
+	role := p.role.Load()
+	if currentEpoch != NoEpoch && role.epoch != NoEpoch {
+		switch {
+		case currentEpoch < role.epoch:
+			return ErrFencedLeaderEpoch
+		case currentEpoch > role.epoch:
+			return ErrUnknownLeaderEpoch
+		}
+	}
+	return role.err
+}
+
+// diverging compares the reader's last record with this log's lineage (KIP-595's check, for consumers and replicas alike).
+func (p *Partition) diverging(r ReadRequest, o hot.Offsets) (*Diverging, error) {
+	epoch, end := p.log.Lineage().EndOffsetFor(r.LastFetchedEpoch, o.End)
+	switch {
+	case epoch == NoEpoch || end == NoOffset || r.Offset < o.LogStart:
+		return nil, ErrOffsetOutOfRange
+	case epoch < r.LastFetchedEpoch || end < r.Offset:
+		return &Diverging{Epoch: epoch, EndOffset: end}, nil
+	}
+	return nil, nil
+}
