@@ -33,18 +33,8 @@ type Config struct {
 	RemoteListWaitMax    time.Duration // remote.list.offsets.request.timeout.ms
 	PartitionsRequestMax int           // max.request.partition.size.limit
 
-	AutoCreateTopics  bool  // auto.create.topics.enable
-	NumPartitions     int32 // num.partitions
-	ReplicationFactor int16 // default.replication.factor
-	DeleteTopics      bool  // delete.topic.enable
-
-	AdvertisedHost string // advertised.listeners: host and port given to clients when the image has no brokers yet
-	AdvertisedPort int32
-	LogDir         string // log.dir, as DescribeLogDirs names it
-
-	// BrokerSettings are the settings this broker was started with (name → value), shown by DescribeConfigs as
-	// STATIC_BROKER_CONFIG. Settings left at their default are absent.
-	BrokerSettings map[string]string
+	AutoCreateTopics bool   // auto.create.topics.enable
+	LogDir           string // log.dir, as DescribeLogDirs names it
 }
 
 // DefaultConfig returns Kafka's defaults, and Varve's where Kafka has no such limit.
@@ -68,9 +58,6 @@ func DefaultConfig() Config {
 		RemoteFetchWaitMax:     500 * time.Millisecond,
 		RemoteListWaitMax:      30 * time.Second,
 		PartitionsRequestMax:   2000,
-		NumPartitions:          1,
-		ReplicationFactor:      1,
-		DeleteTopics:           true,
 	}
 }
 
@@ -87,7 +74,7 @@ func (c *Config) Validate() error {
 		return errors.New("max.connections and max.connection.creation.rate must be at least 1, max.connections.per.ip at least 0")
 	case c.FetchBytesMax < 1024:
 		return errors.New("fetch.max.bytes must be at least 1024")
-	case c.IdleMax <= 0, c.FrameMax <= 0, c.WriteMax <= 0:
+	case c.IdleMax == 0, c.FrameMax <= 0, c.WriteMax <= 0:
 		return errors.New("connection deadlines must be positive")
 	case c.FetchSessionSlots < 0:
 		return fmt.Errorf("max.incremental.fetch.session.cache.slots is %d; it must not be negative", c.FetchSessionSlots)

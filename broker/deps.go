@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 
+	"github.com/varvelog/varve/meta"
+	"github.com/varvelog/varve/meta/conf"
 	"github.com/varvelog/varve/meta/topic"
 	"github.com/varvelog/varve/replica"
 )
@@ -12,13 +14,19 @@ import (
 type Deps struct {
 	Partitions Partitions
 	Metadata   Metadata
-	Logger     *slog.Logger
+	// Settings are the broker's typed static settings: defaults for topics, shown by DescribeConfigs.
+	Settings *conf.Broker
+	// DiskSpace is the size of the data directory's file system and what is free of it, in bytes; nil: not known.
+	DiskSpace func() (total, free uint64, err error)
+	Logger   *slog.Logger
 }
 
 // Partitions finds the partitions this broker holds. Replicas adapts a replica.Manager.
 type Partitions interface {
 	Partition(name string, index int32) (Partition, error)
 	PartitionByID(id topic.ID, index int32) (Partition, error)
+	// Held lists every partition on this broker's disk.
+	Held() []Partition
 	Ready(name string, index int32) bool
 	NewWaiter(minBytes int) Waiter
 }
@@ -33,6 +41,22 @@ type Partition interface {
 	Read(r replica.ReadRequest) (replica.ReadResult, error)
 	// ReadCold reads from the bucket and blocks until it has or ctx ends.
 	ReadCold(ctx context.Context, r replica.ReadRequest) (replica.ReadResult, error)
+	// ListOffset may read the bucket.
+	ListOffset(ctx context.Context, ts int64, isolation int8, replicaID, currentEpoch int32) (replica.TimeOffset, error)
+	EndOffsetForEpoch(currentEpoch, epoch int32) (int32, int64, error)
+	DeleteRecords(ctx context.Context, offset int64) (lowWatermark int64, err error)
+	SizeBytes() int64
+	Producers() ([]Producer, error)
+}
+
+// Producer is one idempotent or transactional producer that a partition remembers.
+type Producer struct {
+	ID               int64
+	Epoch            int32
+	LastSequence     int32
+	LastTimestamp    int64
+	CoordinatorEpoch int32
+	TxnStart         int64 // first offset of the open transaction; -1: none
 }
 
 // Waiter is one long poll.
@@ -44,4 +68,10 @@ type Waiter interface {
 
 // Metadata is the metadata quorum as the handlers use it.
 type Metadata interface {
+	Image() *meta.Image
+	CreateTopics(ctx context.Context, topics []meta.NewTopic, validateOnly bool) ([]meta.CreatedTopic, error)
+	DeleteTopics(ctx context.Context, topics []meta.TopicRef) ([]meta.TopicResult, error)
+	CreatePartitions(ctx context.Context, topics []meta.MorePartitions, validateOnly bool) ([]meta.TopicResult, error)
+	AllocateProducerIDs(ctx context.Context) (meta.ProducerIDs, error)
+	AlterConfigs(ctx context.Context, changes []meta.ConfigChange, validateOnly bool) ([]meta.ConfigResult, error)
 }

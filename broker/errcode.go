@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/varvelog/varve/hot/batch"
+	"github.com/varvelog/varve/meta"
 	"github.com/varvelog/varve/meta/topic"
 	"github.com/varvelog/varve/replica"
 )
@@ -21,6 +22,7 @@ const (
 	codeRequestTimedOut            int16 = 7
 	codeBrokerNotAvailable         int16 = 8
 	codeMessageTooLarge            int16 = 10
+	codeCoordinatorLoading         int16 = 14
 	codeCoordinatorNotAvailable    int16 = 15
 	codeInvalidTopic               int16 = 17
 	codeRecordListTooLarge         int16 = 18
@@ -53,6 +55,8 @@ const (
 	codeInconsistentTopicID        int16 = 103
 	codeFetchSessionTopicIDError   int16 = 106
 	codeOffsetMovedToTieredStorage int16 = 109
+	codeMismatchedEndpointType     int16 = 114
+	codeUnsupportedEndpointType    int16 = 115
 )
 
 // errcodes maps the rooms' sentinel errors to Kafka's codes: the only such table. The first match wins, so a sentinel that
@@ -72,6 +76,23 @@ var errcodes = []struct {
 
 	{topic.ErrInvalidName, codeInvalidTopic},
 	{topic.ErrInvalidID, codeUnknownTopicID},
+
+	{meta.ErrTopicExists, codeTopicExists},
+	{meta.ErrUnknownTopicID, codeUnknownTopicID},
+	{meta.ErrUnknownTopic, codeUnknownTopicOrPartition},
+	{meta.ErrInvalidTopic, codeInvalidTopic},
+	{meta.ErrInvalidPartitions, codeInvalidPartitions},
+	{meta.ErrInvalidReplicationFactor, codeInvalidReplicationFactor},
+	{meta.ErrInvalidAssignment, codeInvalidReplicaAssignment},
+	{meta.ErrInvalidConfig, codeInvalidConfig},
+	{meta.ErrInvalidRequest, codeInvalidRequest},
+	{meta.ErrPolicyViolation, codePolicyViolation},
+	{meta.ErrTopicDeletionDisabled, codeTopicDeletionDisabled},
+	{meta.ErrNotController, codeNotController},
+	{meta.ErrUnknownOutcome, codeRequestTimedOut}, // retriable: asking again shows what became of it
+	{meta.ErrStale, codeNotController},
+	{meta.ErrClosed, codeNotController},
+	{meta.ErrFailed, codeNotController},
 
 	{replica.ErrUnknownPartition, codeUnknownTopicOrPartition},
 	{replica.ErrUnknownTopicID, codeUnknownTopicID},

@@ -69,6 +69,18 @@ func (f *fakePartitions) Ready(name string, index int32) bool {
 	return err == nil && p.(*fakePartition).failure() == nil
 }
 
+func (f *fakePartitions) Held() []Partition {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var list []Partition
+	for _, ps := range f.byName {
+		for _, p := range ps {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
 func (f *fakePartitions) NewWaiter(minBytes int) Waiter {
 	return &fakeWaiter{min: minBytes, c: make(chan struct{}, 1)}
 }
@@ -224,6 +236,70 @@ func (p *fakePartition) ReadCold(ctx context.Context, r replica.ReadRequest) (re
 	return res, nil
 }
 
+func (p *fakePartition) ListOffset(ctx context.Context, ts int64, isolation int8, replicaID, currentEpoch int32) (replica.TimeOffset, error) {
+	p.mu.Lock()
+	gate := p.coldGate
+	p.coldReads++
+	err := p.err
+	p.mu.Unlock()
+	if err != nil {
+		return replica.TimeOffset{}, err
+	}
+	if gate != nil {
+		select {
+		case <-gate:
+		case <-ctx.Done():
+			return replica.TimeOffset{}, ctx.Err()
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch ts {
+	case replica.TimeLatest:
+		return replica.TimeOffset{Offset: p.end - p.hwLag, Timestamp: -1, LeaderEpoch: 1}, nil
+	case replica.TimeEarliest:
+		return replica.TimeOffset{Offset: p.logStart, Timestamp: -1, LeaderEpoch: 1}, nil
+	}
+	return replica.TimeOffset{Offset: ts, Timestamp: ts, LeaderEpoch: currentEpoch}, nil
+}
+
+func (p *fakePartition) EndOffsetForEpoch(currentEpoch, epoch int32) (int32, int64, error) {
+	if err := p.failure(); err != nil {
+		return -1, -1, err
+	}
+	if epoch > 1 {
+		return -1, -1, nil
+	}
+	return epoch, p.end, nil
+}
+
+func (p *fakePartition) DeleteRecords(_ context.Context, offset int64) (int64, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if offset == -1 {
+		offset = p.end
+	}
+	if offset > p.end {
+		return 0, replica.ErrOffsetOutOfRange
+	}
+	p.logStart = offset
+	return offset, p.err
+}
+
+func (p *fakePartition) SizeBytes() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	for _, b := range p.batches {
+		n += len(b)
+	}
+	return int64(n)
+}
+
+func (p *fakePartition) Producers() ([]Producer, error) {
+	return []Producer{{ID: 7, Epoch: 1, LastSequence: 3, LastTimestamp: 5, CoordinatorEpoch: -1, TxnStart: -1}}, p.failure()
+}
+
 type fakeRecords struct {
 	b []byte
 	p *fakePartition
@@ -285,7 +361,6 @@ type testServer struct {
 func startServer(t testing.TB, change func(*Config)) *testServer {
 	t.Helper()
 	cfg := DefaultConfig()
-	cfg.AdvertisedHost, cfg.AdvertisedPort = "127.0.0.1", 9092
 	if change != nil {
 		change(&cfg)
 	}

@@ -1,10 +1,89 @@
 package broker
 
-import "github.com/varvelog/varve/meta/topic"
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/varvelog/varve/meta"
+	"github.com/varvelog/varve/meta/topic"
+)
+
+// Sets of operations as a bit field, when no authorizer says otherwise: every operation that the resource supports. Wire
+// format: bit n stands for operation code n.
+const (
+	topicOperations   int32 = 1<<3 | 1<<4 | 1<<5 | 1<<6 | 1<<7 | 1<<8 | 1<<10 | 1<<11
+	clusterOperations int32 = 1<<5 | 1<<7 | 1<<8 | 1<<9 | 1<<10 | 1<<11 | 1<<12
+)
+
+// brokers lists the brokers that clients may connect to, by id; with fenced, those that are away too.
+func (s *Server) brokers(img *meta.Image, fenced bool) []meta.Broker {
+	list := make([]meta.Broker, 0, len(img.Brokers))
+	for b := range maps.Values(img.Brokers) {
+		if fenced || !b.Fenced {
+			list = append(list, b)
+		}
+	}
+	slices.SortFunc(list, func(a, b meta.Broker) int { return cmp.Compare(a.ID, b.ID) })
+	return list
+}
+
+// controllerID is the broker named to clients as controller. Any live broker will do: each forwards what the controller has
+// to decide.
+func (s *Server) controllerID(img *meta.Image) int32 {
+	if b, ok := img.Brokers[img.ControllerID]; ok && !b.Fenced {
+		return b.ID
+	}
+	if list := s.brokers(img, false); len(list) > 0 {
+		return list[0].ID
+	}
+	return -1
+}
 
 // leaderOf names the leader of a partition for a client that asked the wrong broker, by topic name or, when that is empty,
 // by id.
-func (s *Server) leaderOf(name string, id topic.ID, index int32) leaderHint { return noLeader }
+func (s *Server) leaderOf(name string, id topic.ID, index int32) leaderHint {
+	if s.deps.Metadata == nil {
+		return noLeader
+	}
+	img := s.deps.Metadata.Image()
+	_, p := img.Partition(name, index)
+	if name == "" {
+		_, p = img.PartitionByID(id, index)
+	}
+	if p == nil {
+		return noLeader
+	}
+	return leaderHint{p.Leader, p.LeaderEpoch}
+}
 
 // addEndpoint adds a broker's address once.
-func (s *Server) addEndpoint(nodes []endpoint, id int32) []endpoint { return nodes }
+func (s *Server) addEndpoint(nodes []endpoint, id int32) []endpoint {
+	for _, n := range nodes {
+		if n.id == id {
+			return nodes
+		}
+	}
+	b, ok := s.deps.Metadata.Image().Brokers[id]
+	if !ok {
+		return nodes
+	}
+	return append(nodes, endpoint{id: b.ID, host: b.Host, port: b.Port, rack: b.Rack})
+}
+
+// optional is nil for "".
+func optional(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// message is an error's text for a client; nil for none.
+func message(err error) *string {
+	if err == nil {
+		return nil
+	}
+	m := err.Error()
+	return &m
+}

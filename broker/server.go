@@ -23,6 +23,7 @@ type Server struct {
 	ctx      context.Context // ends with Close
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup
+	pids     producerIDs
 
 	mu        sync.Mutex // guards the following
 	closed    bool

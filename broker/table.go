@@ -24,7 +24,23 @@ type api struct {
 var apis = []api{
 	apiProduce,
 	apiFetch,
+	apiListOffsets,
+	apiMetadata,
 	apiApiVersions,
+	apiCreateTopics,
+	apiDeleteTopics,
+	apiDeleteRecords,
+	apiInitProducerID,
+	apiOffsetForLeaderEpoch,
+	apiDescribeConfigs,
+	apiAlterConfigs,
+	apiDescribeLogDirs,
+	apiCreatePartitions,
+	apiIncrementalAlterConfigs,
+	apiDescribeCluster,
+	apiDescribeProducers,
+	apiListConfigResources,
+	apiDescribeTopicPartitions,
 }
 
 // keyMax bounds the table; Kafka 4.4's highest key is 94.

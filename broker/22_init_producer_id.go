@@ -1,0 +1,91 @@
+package broker
+
+import (
+	"context"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// InitProducerId (22): versions 0–5, for idempotent producers.
+//
+//	v2 flexible    v3 current producer id and epoch (KIP-360)    v4, v5 new error codes only
+//
+// A transactional id needs a transaction coordinator; as long as this broker has none, the answer is what Kafka gives when
+// its coordinator is not there yet: COORDINATOR_NOT_AVAILABLE, which clients retry until their own deadline.
+var apiInitProducerID = api{key: 22, name: "InitProducerId", min: 0, max: 5, handle: typed((*Server).initProducerID)}
+
+func (s *Server) initProducerID(r *request, q *kmsg.InitProducerIDRequest) (kmsg.Response, error) {
+	resp := kmsg.NewPtrInitProducerIDResponse()
+	resp.ProducerID, resp.ProducerEpoch = -1, -1
+	switch {
+	case r.version >= 3 && (q.ProducerID == -1) != (q.ProducerEpoch == -1):
+		resp.ErrorCode = codeInvalidRequest
+	case q.TransactionalID != nil && *q.TransactionalID == "":
+		resp.ErrorCode = codeInvalidRequest
+	case q.TransactionalID != nil:
+		resp.ErrorCode = codeCoordinatorNotAvailable
+	default:
+		ctx, cancel := context.WithTimeout(r.ctx, s.cfg.RequestsTime)
+		defer cancel()
+		id, err := s.pids.next(ctx, s.deps.Metadata)
+		if err != nil {
+			s.log.Warn("no producer id", "err", err)
+			resp.ErrorCode = s.codeOf(r, err)
+			if resp.ErrorCode == codeNotController || resp.ErrorCode == codeRequestTimedOut {
+				resp.ErrorCode = codeCoordinatorLoading // what Kafka gives while it waits for a block
+			}
+			return resp, nil
+		}
+		resp.ProducerID, resp.ProducerEpoch = id, 0
+	}
+	return resp, nil
+}
+
+// producerIDs gives out ids from the block that the metadata quorum allotted to this broker. A block that is not used up
+// when the broker stops is lost; there are 2^63 ids.
+type producerIDs struct {
+	mu        sync.Mutex // guards the following
+	at, end   int64
+	fetching  chan struct{} // closed when the fetch under way has ended
+}
+
+// next gives out an id, fetching a block when there is none. Callers wait for one fetch together.
+func (p *producerIDs) next(ctx context.Context, m Metadata) (int64, error) {
+	for {
+		p.mu.Lock()
+		if p.at < p.end {
+			id := p.at
+			p.at++
+			p.mu.Unlock()
+			return id, nil
+		}
+		if p.fetching == nil {
+			p.fetching = make(chan struct{})
+			p.mu.Unlock()
+			if err := p.fetch(ctx, m); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		wait := p.fetching
+		p.mu.Unlock()
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+}
+
+func (p *producerIDs) fetch(ctx context.Context, m Metadata) error {
+	block, err := m.AllocateProducerIDs(ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil {
+		p.at, p.end = block.First, block.First+int64(block.Count)
+	}
+	close(p.fetching)
+	p.fetching = nil
+	return err
+}

@@ -1,0 +1,66 @@
+package broker
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/varvelog/varve/meta"
+)
+
+// AlterConfigs (33): versions 0–2; v2 is flexible. The settings given replace all that were set before.
+var apiAlterConfigs = api{key: 33, name: "AlterConfigs", min: 0, max: 2, handle: typed((*Server).alterConfigsLegacy)}
+
+func (s *Server) alterConfigsLegacy(r *request, q *kmsg.AlterConfigsRequest) (kmsg.Response, error) {
+	resp := kmsg.NewPtrAlterConfigsResponse()
+	changes := make([]configChange, len(q.Resources))
+	for i := range q.Resources {
+		x := &q.Resources[i]
+		c := &changes[i]
+		c.Replace = true
+		c.ConfigResource, c.err = configResource(x.ResourceType, x.ResourceName)
+		for _, e := range x.Configs {
+			c.Edits = append(c.Edits, meta.ConfigEdit{Name: e.Name, Op: meta.OpSet, Value: e.Value})
+		}
+	}
+	for i, err := range s.alterConfigs(r, changes, q.ValidateOnly) {
+		out := kmsg.NewAlterConfigsResponseResource()
+		out.ResourceType, out.ResourceName = q.Resources[i].ResourceType, q.Resources[i].ResourceName
+		out.ErrorCode, out.ErrorMessage = s.codeOf(r, err), message(err)
+		resp.Resources = append(resp.Resources, out)
+	}
+	return resp, nil
+}
+
+// configChange is one resource of either request; err says that it names no resource of ours.
+type configChange struct {
+	meta.ConfigChange
+	err error
+}
+
+// alterConfigs returns what became of each change, in their order.
+func (s *Server) alterConfigs(r *request, changes []configChange, validateOnly bool) []error {
+	ctx, cancel := context.WithTimeout(r.ctx, s.cfg.RequestsTime)
+	defer cancel()
+	errs := make([]error, len(changes))
+	var valid []meta.ConfigChange
+	var at []int
+	for i := range changes {
+		if errs[i] = changes[i].err; errs[i] == nil {
+			valid = append(valid, changes[i].ConfigChange)
+			at = append(at, i)
+		}
+	}
+	if len(valid) == 0 {
+		return errs
+	}
+	results, err := s.deps.Metadata.AlterConfigs(ctx, valid, validateOnly)
+	for k, i := range at {
+		if err != nil {
+			errs[i] = err
+		} else {
+			errs[i] = results[k].Err
+		}
+	}
+	return errs
+}
