@@ -28,7 +28,7 @@ func (s *Server) initProducerID(r *request, q *kmsg.InitProducerIDRequest) (kmsg
 	default:
 		ctx, cancel := context.WithTimeout(r.ctx, s.cfg.RequestsTime)
 		defer cancel()
-		id, err := s.pids.next(ctx, s.deps.Metadata)
+		id, err := s.pids.next(ctx, s.deps.Metadata, s.cfg.NodeID)
 		if err != nil {
 			s.log.Warn("no producer id", "err", err)
 			resp.ErrorCode = s.codeOf(r, err)
@@ -45,13 +45,13 @@ func (s *Server) initProducerID(r *request, q *kmsg.InitProducerIDRequest) (kmsg
 // producerIDs gives out ids from the block that the metadata quorum allotted to this broker. A block that is not used up
 // when the broker stops is lost; there are 2^63 ids.
 type producerIDs struct {
-	mu        sync.Mutex // guards the following
-	at, end   int64
-	fetching  chan struct{} // closed when the fetch under way has ended
+	mu       sync.Mutex // guards the following
+	at, end  int64
+	fetching chan struct{} // closed when the fetch under way has ended
 }
 
 // next gives out an id, fetching a block when there is none. Callers wait for one fetch together.
-func (p *producerIDs) next(ctx context.Context, m Metadata) (int64, error) {
+func (p *producerIDs) next(ctx context.Context, m Metadata, broker int32) (int64, error) {
 	for {
 		p.mu.Lock()
 		if p.at < p.end {
@@ -63,7 +63,7 @@ func (p *producerIDs) next(ctx context.Context, m Metadata) (int64, error) {
 		if p.fetching == nil {
 			p.fetching = make(chan struct{})
 			p.mu.Unlock()
-			if err := p.fetch(ctx, m); err != nil {
+			if err := p.fetch(ctx, m, broker); err != nil {
 				return 0, err
 			}
 			continue
@@ -78,8 +78,8 @@ func (p *producerIDs) next(ctx context.Context, m Metadata) (int64, error) {
 	}
 }
 
-func (p *producerIDs) fetch(ctx context.Context, m Metadata) error {
-	block, err := m.AllocateProducerIDs(ctx)
+func (p *producerIDs) fetch(ctx context.Context, m Metadata, broker int32) error {
+	block, err := m.AllocateProducerIDs(ctx, broker, m.Image().Brokers[broker].Epoch)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err == nil {

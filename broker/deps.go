@@ -18,7 +18,7 @@ type Deps struct {
 	Settings *conf.Broker
 	// DiskSpace is the size of the data directory's file system and what is free of it, in bytes; nil: not known.
 	DiskSpace func() (total, free uint64, err error)
-	Logger   *slog.Logger
+	Logger    *slog.Logger
 }
 
 // Partitions finds the partitions this broker holds. Replicas adapts a replica.Manager.
@@ -66,12 +66,14 @@ type Waiter interface {
 	Close()
 }
 
-// Metadata is the metadata quorum as the handlers use it.
+// Metadata is the metadata quorum as the handlers use it; *meta.Node is one.
 type Metadata interface {
 	Image() *meta.Image
 	CreateTopics(ctx context.Context, topics []meta.NewTopic, validateOnly bool) ([]meta.CreatedTopic, error)
 	DeleteTopics(ctx context.Context, topics []meta.TopicRef) ([]meta.TopicResult, error)
 	CreatePartitions(ctx context.Context, topics []meta.MorePartitions, validateOnly bool) ([]meta.TopicResult, error)
-	AllocateProducerIDs(ctx context.Context) (meta.ProducerIDs, error)
+	AllocateProducerIDs(ctx context.Context, broker int32, epoch int64) (meta.ProducerIDs, error)
 	AlterConfigs(ctx context.Context, changes []meta.ConfigChange, validateOnly bool) ([]meta.ConfigResult, error)
 }
+
+var _ Metadata = (*meta.Node)(nil)

@@ -12,51 +12,60 @@ import (
 
 // Kafka's error codes. Format: do not renumber.
 const (
-	codeUnknownServerError         int16 = -1
-	codeNone                       int16 = 0
-	codeOffsetOutOfRange           int16 = 1
-	codeCorruptMessage             int16 = 2
-	codeUnknownTopicOrPartition    int16 = 3
-	codeLeaderNotAvailable         int16 = 5
-	codeNotLeaderOrFollower        int16 = 6
-	codeRequestTimedOut            int16 = 7
-	codeBrokerNotAvailable         int16 = 8
-	codeMessageTooLarge            int16 = 10
-	codeCoordinatorLoading         int16 = 14
-	codeCoordinatorNotAvailable    int16 = 15
-	codeInvalidTopic               int16 = 17
-	codeRecordListTooLarge         int16 = 18
-	codeNotEnoughReplicas          int16 = 19
-	codeNotEnoughReplicasAfter     int16 = 20
-	codeInvalidRequiredAcks        int16 = 21
-	codeInvalidTimestamp           int16 = 32
-	codeUnsupportedVersion         int16 = 35
-	codeTopicExists                int16 = 36
-	codeInvalidPartitions          int16 = 37
-	codeInvalidReplicationFactor   int16 = 38
-	codeInvalidReplicaAssignment   int16 = 39
-	codeInvalidConfig              int16 = 40
-	codeNotController              int16 = 41
-	codeInvalidRequest             int16 = 42
-	codePolicyViolation            int16 = 44
-	codeOutOfOrderSequence         int16 = 45
-	codeInvalidProducerEpoch       int16 = 47
-	codeInvalidTxnState            int16 = 48
-	codeStorageError               int16 = 56
-	codeFetchSessionIDNotFound     int16 = 70
-	codeInvalidFetchSessionEpoch   int16 = 71
-	codeTopicDeletionDisabled      int16 = 73
-	codeFencedLeaderEpoch          int16 = 74
-	codeUnknownLeaderEpoch         int16 = 75
-	codeUnsupportedCompression     int16 = 76
-	codeOffsetNotAvailable         int16 = 78
-	codeInvalidRecord              int16 = 87
-	codeUnknownTopicID             int16 = 100
-	codeInconsistentTopicID        int16 = 103
-	codeFetchSessionTopicIDError   int16 = 106
-	codeOffsetMovedToTieredStorage int16 = 109
-	codeMismatchedEndpointType     int16 = 114
-	codeUnsupportedEndpointType    int16 = 115
+	codeUnknownServerError          int16 = -1
+	codeNone                        int16 = 0
+	codeOffsetOutOfRange            int16 = 1
+	codeCorruptMessage              int16 = 2
+	codeUnknownTopicOrPartition     int16 = 3
+	codeLeaderNotAvailable          int16 = 5
+	codeNotLeaderOrFollower         int16 = 6
+	codeRequestTimedOut             int16 = 7
+	codeBrokerNotAvailable          int16 = 8
+	codeMessageTooLarge             int16 = 10
+	codeCoordinatorLoading          int16 = 14
+	codeCoordinatorNotAvailable     int16 = 15
+	codeInvalidTopic                int16 = 17
+	codeRecordListTooLarge          int16 = 18
+	codeNotEnoughReplicas           int16 = 19
+	codeNotEnoughReplicasAfter      int16 = 20
+	codeInvalidRequiredAcks         int16 = 21
+	codeInvalidTimestamp            int16 = 32
+	codeUnsupportedVersion          int16 = 35
+	codeTopicExists                 int16 = 36
+	codeInvalidPartitions           int16 = 37
+	codeInvalidReplicationFactor    int16 = 38
+	codeInvalidReplicaAssignment    int16 = 39
+	codeInvalidConfig               int16 = 40
+	codeNotController               int16 = 41
+	codeInvalidRequest              int16 = 42
+	codePolicyViolation             int16 = 44
+	codeOutOfOrderSequence          int16 = 45
+	codeInvalidProducerEpoch        int16 = 47
+	codeInvalidTxnState             int16 = 48
+	codeStorageError                int16 = 56
+	codeFetchSessionIDNotFound      int16 = 70
+	codeInvalidFetchSessionEpoch    int16 = 71
+	codeTopicDeletionDisabled       int16 = 73
+	codeFencedLeaderEpoch           int16 = 74
+	codeStaleBrokerEpoch            int16 = 77
+	codePreferredLeaderNotAvailable int16 = 80
+	codeEligibleLeadersNotAvailable int16 = 83
+	codeElectionNotNeeded           int16 = 84
+	codeInvalidUpdateVersion        int16 = 95
+	codeDuplicateBroker             int16 = 101
+	codeBrokerIDNotRegistered       int16 = 102
+	codeInconsistentClusterID       int16 = 104
+	codeIneligibleReplica           int16 = 107
+	codeUnknownLeaderEpoch          int16 = 75
+	codeUnsupportedCompression      int16 = 76
+	codeOffsetNotAvailable          int16 = 78
+	codeInvalidRecord               int16 = 87
+	codeUnknownTopicID              int16 = 100
+	codeInconsistentTopicID         int16 = 103
+	codeFetchSessionTopicIDError    int16 = 106
+	codeOffsetMovedToTieredStorage  int16 = 109
+	codeMismatchedEndpointType      int16 = 114
+	codeUnsupportedEndpointType     int16 = 115
 )
 
 // errcodes maps the rooms' sentinel errors to Kafka's codes: the only such table. The first match wins, so a sentinel that
@@ -91,6 +100,17 @@ var errcodes = []struct {
 	{meta.ErrNotController, codeNotController},
 	{meta.ErrUnknownOutcome, codeRequestTimedOut}, // retriable: asking again shows what became of it
 	{meta.ErrStale, codeNotController},
+	{meta.ErrUnknownBroker, codeBrokerIDNotRegistered},
+	{meta.ErrStaleBrokerEpoch, codeStaleBrokerEpoch},
+	{meta.ErrDuplicateBroker, codeDuplicateBroker},
+	{meta.ErrInconsistentCluster, codeInconsistentClusterID},
+	{meta.ErrFencedLeaderEpoch, codeFencedLeaderEpoch},
+	{meta.ErrInvalidUpdateVersion, codeInvalidUpdateVersion},
+	{meta.ErrIneligibleReplica, codeIneligibleReplica},
+	{meta.ErrElectionNotNeeded, codeElectionNotNeeded},
+	{meta.ErrPreferredLeaderNotAvailable, codePreferredLeaderNotAvailable},
+	{meta.ErrEligibleLeadersNotAvailable, codeEligibleLeadersNotAvailable},
+	{meta.ErrExhausted, codeUnknownServerError},
 	{meta.ErrClosed, codeNotController},
 	{meta.ErrFailed, codeNotController},
 

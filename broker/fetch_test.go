@@ -12,6 +12,9 @@ import (
 	"github.com/varvelog/varve/replica"
 )
 
+// errNotLeaderForTest is what a partition that lost its leadership says.
+var errNotLeaderForTest = replica.ErrNotLeader
+
 type wanted struct {
 	index    int32
 	offset   int64
