@@ -240,6 +240,11 @@ func checkConfigs(img *Image, static *conf.Broker, node int32, r ConfigResource,
 	return nil
 }
 
+// perBroker are the settings that make sense for one broker only.
+var perBroker = map[string]bool{
+	"listeners": true, "advertised.listeners": true, "listener.security.protocol.map": true, "principal.builder.class": true,
+}
+
 // checkBrokerConfigs allows dynamic settings only, and those only with values
 // that the broker could start with.
 func checkBrokerConfigs(img *Image, static *conf.Broker, node int32, r ConfigResource, next map[string]string) error {
@@ -254,7 +259,18 @@ func checkBrokerConfigs(img *Image, static *conf.Broker, node int32, r ConfigRes
 		}
 	}
 	if len(fixed) > 0 {
-		return refuse(ErrInvalidRequest, "Cannot update these configs dynamically: Set(%s)", strings.Join(fixed, ", "))
+		return refuse(ErrInvalidRequest, "Cannot update these configs dynamically: [%s]", strings.Join(fixed, ", "))
+	}
+	if r.Name == "" {
+		var own []string
+		for _, name := range sortedKeys(next) {
+			if perBroker[name] {
+				own = append(own, name)
+			}
+		}
+		if len(own) > 0 {
+			return refuse(ErrInvalidRequest, "Cannot update these configs at default cluster level, broker id must be specified: [%s]", strings.Join(own, ", "))
+		}
 	}
 	all := maps.Clone(next)
 	if r.Name == "" {
