@@ -72,7 +72,7 @@ func (a *Archive) decodeChunk(c *chunkInfo, end int64, stored []byte) ([]byte, e
 		if err != nil {
 			return nil, corrupt("chunk at offset %d: %v", c.base, err)
 		}
-		if b.BaseOffset() < next || b.LastOffsetDelta() < 0 || b.NextOffset() > end {
+		if b.BaseOffset() < next || (next == c.base && b.BaseOffset() != next) || b.LastOffsetDelta() < 0 || b.NextOffset() > end {
 			return nil, corrupt("chunk at offset %d: batch [%d, %d) where %d is next", c.base, b.BaseOffset(), b.NextOffset(), next)
 		}
 		if err := b.VerifyCRC(); err != nil {
@@ -80,8 +80,8 @@ func (a *Archive) decodeChunk(c *chunkInfo, end int64, stored []byte) ([]byte, e
 		}
 		next, rest = b.NextOffset(), after
 	}
-	if first, _, _ := batch.Next(raw); first.BaseOffset() != c.base {
-		return nil, corrupt("chunk at offset %d starts with offset %d", c.base, first.BaseOffset())
+	if next == c.base {
+		return nil, corrupt("chunk at offset %d is empty", c.base)
 	}
 	return raw, nil
 }
