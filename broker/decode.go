@@ -8,6 +8,9 @@ import (
 
 // decode reads the request's body into q, whose strings are copies and whose byte slices point into the frame.
 func decode(r *request, q kmsg.Request) error {
+	if err := checkRequest(r.api.schema, r.version, r.body); err != nil {
+		return err
+	}
 	if err := q.ReadFrom(r.body); err != nil {
 		return fmt.Errorf("%w: %s version %d: %w", errBadRequest, r.api.name, r.version, err)
 	}
@@ -16,6 +19,9 @@ func decode(r *request, q kmsg.Request) error {
 
 // decodeUnsafe is decode without copying strings: they too point into the frame and die with it.
 func decodeUnsafe(r *request, q interface{ UnsafeReadFrom([]byte) error }) error {
+	if err := checkRequest(r.api.schema, r.version, r.body); err != nil {
+		return err
+	}
 	if err := q.UnsafeReadFrom(r.body); err != nil {
 		return fmt.Errorf("%w: %s version %d: %w", errBadRequest, r.api.name, r.version, err)
 	}

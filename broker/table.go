@@ -17,7 +17,8 @@ type api struct {
 	keeps  bool
 	handle func(*Server, *request) error
 
-	flexible int16 // first flexible version; filled in by newTable from kmsg
+	flexible int16   // first flexible version; filled in by newTable
+	schema   *schema // filled in by newTable
 }
 
 // apis lists every key served, in order. A key that is not finished is not listed, and so is not advertised.
@@ -55,13 +56,8 @@ func newTable(list []api) *table {
 	t := &table{}
 	for i := range list {
 		a := list[i]
-		a.flexible = a.max + 1
-		req := kmsg.RequestForKey(a.key)
-		for v := a.max; v >= 0; v-- {
-			if req.SetVersion(v); req.IsFlexible() {
-				a.flexible = v
-			}
-		}
+		a.schema = schemas[a.key]
+		a.flexible = a.schema.flexible
 		t.byKey[a.key] = &a
 	}
 	return t
