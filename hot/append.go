@@ -211,7 +211,14 @@ func (l *Log) groupLocked(b []byte, o *AppendOptions) (int, error) {
 		}
 	}
 	if l.tail.mustRoll(c, first, size, o.Now) {
-		if err := l.rollLocked(first.BaseOffset(), o.Now); err != nil {
+		// The new segment starts where the log ends, even when a follower's
+		// batch leaves a gap: recovery takes a gap between segments for a tail
+		// that was lost.
+		base := l.offsets.end.Load()
+		if l.tail.pos == 0 || first.LastOffset()-base > math.MaxInt32 {
+			base = first.BaseOffset()
+		}
+		if err := l.rollLocked(base, o.Now); err != nil {
 			return 0, err
 		}
 	}

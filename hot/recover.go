@@ -339,6 +339,11 @@ func (r *recovery) segment(i int, from int64, last bool) (more bool, err error) 
 	if bad != nil && !isDamage(bad) && !errors.Is(bad, ErrNotContiguous) {
 		return false, bad
 	}
+	if bad == nil && !last && !footed && r.next != segs[i+1].base {
+		// Cut exactly between two batches: the next segment was not synced
+		// either, or this one would have been before it counted.
+		bad = fmt.Errorf("segment ends at offset %d, the next starts at %d: %w", r.next, segs[i+1].base, ErrNotContiguous)
+	}
 	l.store.stats.RecoveredBytes.Add(end - from)
 	if bad != nil && !last && footed {
 		// Its footer says every byte was synced: this is damage, not a tail.
@@ -359,10 +364,15 @@ func (r *recovery) keep(i int, last bool, bad error, h *handle, x *indexer, pers
 	if bad != nil {
 		l.logger().Warn("torn tail is cut", "segment", seg.base, "position", end, "bytes", size-end, "segments_dropped", len(segs)-1-i, "err", bad)
 		l.store.stats.CutBytes.Add(size - end)
-		if err := h.file.Truncate(end); err != nil {
+		// The index first, then from the end backwards, each step synced.
+		if err := l.writeIndex(seg, x.ix, 0); err != nil {
 			return false, err
 		}
+		persisted = x.ix.len()
 		if err := l.removeSegments(segs[i+1:]); err != nil {
+			return false, err
+		}
+		if err := errors.Join(h.file.Truncate(end), h.file.Sync()); err != nil {
 			return false, err
 		}
 		segs = segs[: i+1 : i+1]
@@ -499,7 +509,8 @@ func (r *recovery) finish(start int64, known bool) error {
 	return nil
 }
 
-// removeSegments deletes files of segments that were never durable.
+// removeSegments deletes the last segments of a log, the last one first and
+// each durably before the one in front of it: power loss must not leave a hole.
 func (l *Log) removeSegments(segs []*segment) error {
 	for i := len(segs) - 1; i >= 0; i-- {
 		segs[i].set(segGone)
@@ -508,6 +519,9 @@ func (l *Log) removeSegments(segs []*segment) error {
 			if err := l.store.fs.Remove(segs[i].path(ext)); err != nil && !errors.Is(err, vfs.ErrNotExist) {
 				return err
 			}
+		}
+		if err := l.store.fs.SyncDir(l.dir); err != nil {
+			return err
 		}
 	}
 	return nil

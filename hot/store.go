@@ -74,7 +74,7 @@ func Open(c Config, d Deps) (*Store, error) {
 	if d.FS == nil {
 		d.FS = vfs.OS()
 	}
-	if err := d.FS.MkdirAll(c.Dir); err != nil {
+	if err := makeDir(d.FS, c.Dir); err != nil {
 		return nil, fmt.Errorf("make data directory: %w", err)
 	}
 	lock, err := d.FS.Lock(filepath.Join(c.Dir, lockName))
@@ -97,6 +97,18 @@ func Open(c Config, d Deps) (*Store, error) {
 	s.wg.Go(func() { s.syncer.run(s.drain) })
 	s.wg.Go(func() { s.maintain(s.stop) })
 	return s, nil
+}
+
+// makeDir makes the data directory and its parents durable: the names of all
+// that is synced later hang on theirs.
+func makeDir(fsys vfs.FS, dir string) error {
+	if _, err := fsys.Stat(dir); err == nil {
+		return nil
+	}
+	if err := fsys.MkdirAll(dir); err != nil {
+		return err
+	}
+	return fsys.SyncFS(dir)
 }
 
 // load takes the clean marker away before anything else happens, so that a

@@ -261,7 +261,9 @@ func (l *Log) writeIndex(seg *segment, ix *segIndex, persisted int) error {
 	}
 	at := int64(persisted) * indexEntrySize
 	if size, serr := f.Size(); serr != nil || size != at {
-		err = errors.Join(serr, f.Truncate(at))
+		// Entries of a tail that was cut must not come back after power loss
+		// to describe what was appended in its place.
+		err = errors.Join(serr, f.Truncate(at), f.Sync())
 	}
 	if err == nil && n > persisted {
 		_, err = f.WriteAt(ix.encode(persisted, n), at)
@@ -384,7 +386,7 @@ func (l *Log) replayProducers(offset int64) (*producers, error) {
 }
 
 // walkRange calls fn for every batch of the local log with offsets in
-// [from, to).
+// [from, to). It does not look at what follows, which may be a torn tail.
 func (l *Log) walkRange(from, to int64, fn func(batch.Batch) error) error {
 	segs := l.list()
 	for i, seg := range segs {
@@ -398,6 +400,23 @@ func (l *Log) walkRange(from, to int64, fn func(batch.Batch) error) error {
 	return nil
 }
 
+// walkStart is a position at or before the batch that holds from, 0 when the
+// index does not help.
+func (l *Log) walkStart(seg *segment, f vfs.File, size, from int64) int64 {
+	if from <= seg.base {
+		return 0
+	}
+	ix := seg.index.Load()
+	if ix == nil {
+		ix = l.readIndexFile(seg, size)
+	}
+	p, err := seg.find(f, ix, size, from)
+	if err != nil {
+		return 0
+	}
+	return p.pos
+}
+
 func (l *Log) walkSegment(seg *segment, from, to int64, fn func(batch.Batch) error) error {
 	size, err := seg.bytes()
 	if err != nil || size == 0 {
@@ -408,18 +427,8 @@ func (l *Log) walkSegment(seg *segment, from, to int64, fn func(batch.Batch) err
 		return err
 	}
 	defer l.store.files.release(h)
-	var pos int64
-	if from > seg.base {
-		if ix := seg.index.Load(); ix != nil {
-			if e, ok := ix.floorOffset(from); ok {
-				pos = int64(e.pos)
-			}
-		} else if e, ok := l.readIndexFile(seg, size).floorOffset(from); ok {
-			pos = int64(e.pos)
-		}
-	}
-	sc := newScanner(h.file, pos, size)
-	for {
+	sc := newScanner(h.file, l.walkStart(seg, h.file, size, from), size)
+	for next := max(seg.base, from); next < to; {
 		at := sc.pos
 		b, err := sc.next()
 		if errors.Is(err, io.EOF) {
@@ -431,6 +440,7 @@ func (l *Log) walkSegment(seg *segment, from, to int64, fn func(batch.Batch) err
 			}
 			return err
 		}
+		next = b.NextOffset()
 		if b.LastOffset() < from {
 			continue
 		}
@@ -441,4 +451,5 @@ func (l *Log) walkSegment(seg *segment, from, to int64, fn func(batch.Batch) err
 			return err
 		}
 	}
+	return nil
 }

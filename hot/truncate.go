@@ -119,7 +119,8 @@ func (l *Log) dropBeyond(i int, pos, off int64) error {
 	if err := l.removeSegments(segs[i+1:]); err != nil {
 		return l.fail("removing truncated segments", err)
 	}
-	if err := l.removeStray(off); err != nil {
+	// Synced for the same reason as the shorter length below.
+	if err := errors.Join(l.removeStray(off), l.store.fs.SyncDir(l.dir)); err != nil {
 		return l.fail("removing truncated files", err)
 	}
 	ix := seg.index.Load()
@@ -149,7 +150,9 @@ func (l *Log) dropBeyond(i int, pos, off int64) error {
 		return err
 	}
 	defer l.store.files.release(h)
-	if err := h.file.Truncate(pos); err != nil {
+	// Synced at once: if the shorter length were lost and what is appended next
+	// kept in part, old batches could follow new ones.
+	if err := errors.Join(h.file.Truncate(pos), h.file.Sync()); err != nil {
 		return l.fail("truncating", err)
 	}
 	seg.size.Store(pos)
@@ -168,7 +171,12 @@ func (l *Log) dropBeyond(i int, pos, off int64) error {
 		return l.fail("truncating a transaction index", err)
 	}
 	l.sized.Store(-1)
-	return l.reloadProducers()
+	l.snapAt.Store(0)
+	if err := l.reloadProducers(); err != nil {
+		return err
+	}
+	// The next checkpoint, or close, must find a tail to record.
+	return l.needTailLocked()
 }
 
 // reloadProducers rebuilds producer state for the shortened log.

@@ -1,0 +1,618 @@
+package hot
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/varvelog/varve/hot/batch"
+	"github.com/varvelog/varve/hot/vfs"
+	"github.com/varvelog/varve/meta/topic"
+)
+
+var (
+	crashSeed  = flag.Uint64("hot.seed", 0, "run one crash seed only")
+	crashSeeds = flag.Int("hot.seeds", 0, "run that many crash seeds")
+)
+
+// hookFS calls hook before every operation that changes something.
+type hookFS struct {
+	vfs.FS
+	hook func(op, name string)
+}
+
+type hookFile struct {
+	vfs.File
+	fs *hookFS
+}
+
+func (h *hookFS) Create(name string) (vfs.File, error) {
+	h.hook("create", name)
+	f, err := h.FS.Create(name)
+	if err != nil {
+		return nil, err
+	}
+	return &hookFile{f, h}, nil
+}
+
+func (h *hookFS) OpenAppend(name string) (vfs.File, error) {
+	h.hook("open", name)
+	f, err := h.FS.OpenAppend(name)
+	if err != nil {
+		return nil, err
+	}
+	return &hookFile{f, h}, nil
+}
+func (h *hookFS) Rename(a, b string) error { h.hook("rename", b); return h.FS.Rename(a, b) }
+func (h *hookFS) Remove(n string) error    { h.hook("remove", n); return h.FS.Remove(n) }
+func (h *hookFS) RemoveAll(n string) error { h.hook("removeall", n); return h.FS.RemoveAll(n) }
+func (h *hookFS) SyncDir(n string) error   { h.hook("syncdir", n); return h.FS.SyncDir(n) }
+func (h *hookFS) SyncFS(n string) error    { h.hook("syncfs", n); return h.FS.SyncFS(n) }
+func (f *hookFile) Sync() error            { f.fs.hook("sync", f.Name()); return f.File.Sync() }
+func (f *hookFile) Truncate(n int64) error {
+	f.fs.hook("truncate", f.Name())
+	return f.File.Truncate(n)
+}
+func (f *hookFile) Write(p []byte) (int, error) { f.fs.hook("write", f.Name()); return f.File.Write(p) }
+func (f *hookFile) WriteAt(p []byte, at int64) (int, error) {
+	f.fs.hook("write", f.Name())
+	return f.File.WriteAt(p, at)
+}
+
+// crashLog is a partition of the workload and what must be true of it.
+type crashLog struct {
+	part topic.Partition
+	log  *Log
+
+	mu     sync.Mutex
+	want   map[int64][]byte // by base offset, as acknowledged
+	end    int64            // of want
+	cutAt  int64            // a truncation under way: nothing at or beyond is promised; -1 none
+	starts int64            // log start that was acknowledged
+
+	epoch int32
+	seq   map[int64]int32 // next sequence by producer
+	txn   map[int64]bool
+	last  batch.Batch // last idempotent batch sent, for repeats
+	lastA Appended
+}
+
+// promise is what a log must still have after a crash now.
+type promise struct {
+	part    topic.Partition
+	durable int64
+	start   int64
+	want    map[int64][]byte
+}
+
+func (c *crashLog) promise() promise {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := promise{part: c.part, start: c.starts}
+	if c.log == nil {
+		return p
+	}
+	p.durable = min(c.log.Offsets().Durable, c.end)
+	if c.cutAt >= 0 {
+		p.durable = min(p.durable, c.cutAt)
+	}
+	p.want = maps.Clone(c.want)
+	return p
+}
+
+// crashRun is one seed: a workload on a file system that dies at an operation
+// chosen by the seed.
+type crashRun struct {
+	t    testing.TB
+	seed uint64
+	rng  *rand.Rand
+	mem  *vfs.Mem
+	fs   *hookFS
+	conf Config
+	lc   LogConfig
+	logs []*crashLog
+	now  int64
+
+	mu       sync.Mutex
+	left     int // operations until the crash
+	clone    *vfs.Mem
+	promises []promise
+	where    string
+}
+
+func (r *crashRun) fatalf(format string, args ...any) {
+	r.t.Helper()
+	r.t.Fatalf("seed %d (crash before %s): %s", r.seed, r.where, fmt.Sprintf(format, args...))
+}
+
+func newCrashRun(t testing.TB, seed uint64) *crashRun {
+	r := &crashRun{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 7)), mem: vfs.NewMem(seed), now: 1000}
+	r.left = 1 + r.rng.IntN(400)
+	r.fs = &hookFS{FS: r.mem, hook: r.hook}
+	r.conf = DefaultConfig("data")
+	r.conf.SyncFilesMax = r.rng.IntN(5)
+	r.conf.CheckpointBytes = 2048 << r.rng.IntN(6)
+	if r.rng.IntN(4) == 0 {
+		r.conf.PreallocateBytes = 0
+	}
+	r.lc = DefaultLogConfig()
+	r.lc.SegmentBytes = 1500 << r.rng.IntN(4)
+	r.lc.IndexIntervalBytes = 100 << r.rng.IntN(4)
+	r.lc.FileDeleteDelay = 0
+	r.lc.RetentionMillis = -1
+	if r.rng.IntN(3) == 0 {
+		r.lc.Compact, r.lc.Delete, r.lc.MinCleanableDirtyRatio = true, false, 0
+	}
+	for i := range 2 {
+		r.logs = append(r.logs, &crashLog{
+			part: topic.Partition{Topic: "t", ID: topic.ID{byte(1 + i)}, Index: int32(i)},
+			want: map[int64][]byte{}, cutAt: -1, seq: map[int64]int32{}, txn: map[int64]bool{},
+		})
+	}
+	return r
+}
+
+// hook takes the crash image when its time has come. Promises are read first:
+// what is acknowledged before the power goes must survive.
+func (r *crashRun) hook(op, name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.left--
+	if r.left != 0 {
+		return
+	}
+	r.where = op + " " + name
+	for _, c := range r.logs {
+		r.promises = append(r.promises, c.promise())
+	}
+	r.clone = r.mem.Crash()
+}
+
+func (r *crashRun) crashed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.clone != nil
+}
+
+func (r *crashRun) open(fs vfs.FS) *Store {
+	logger := slog.New(slog.DiscardHandler)
+	if *crashSeed != 0 {
+		logger = testLogger(r.t)
+	}
+	s, err := Open(r.conf, Deps{FS: fs, Logger: logger})
+	if err != nil {
+		r.fatalf("open: %v", err)
+	}
+	return s
+}
+
+func (r *crashRun) openLogs(s *Store) {
+	for _, c := range r.logs {
+		l, err := s.Log(c.part, r.lc)
+		if err != nil {
+			r.fatalf("open log: %v", err)
+		}
+		c.mu.Lock()
+		c.log = l
+		c.mu.Unlock()
+	}
+}
+
+// work runs the workload until the crash point is passed or ops are done.
+func (r *crashRun) work() {
+	s := r.open(r.fs)
+	r.openLogs(s)
+	for i := 0; i < 300 && !r.crashed(); i++ {
+		r.now += 10
+		c := r.logs[r.rng.IntN(len(r.logs))]
+		n := r.rng.IntN(100)
+		r.trace("op %d on %s: %+v spare %d snapAt %d", n, c.part, c.log.Offsets(), c.log.spare, c.log.snapAt.Load())
+		switch {
+		case n < 40:
+			r.appendPlain(c)
+		case n < 60:
+			r.appendIdempotent(c)
+		case n < 66:
+			r.appendTxn(c)
+		case n < 72:
+			l := c.log
+			want := l.Offsets().End
+			eventually(r.t, func() bool { return l.Offsets().Durable >= want || l.Err() != nil })
+			l.SetHighWatermark(l.Offsets().Durable)
+		case n < 77:
+			r.check(c.log.Roll(r.now))
+		case n < 84:
+			r.check(s.checkpoint(s.opened(), false))
+		case n < 87:
+			c.epoch++
+			r.check(c.log.AssignEpoch(c.epoch))
+		case n < 90:
+			r.advance(c)
+		case n < 92:
+			r.truncate(c)
+		case n < 95:
+			_, err := c.log.Retain(r.now)
+			r.check(err)
+		case n < 97:
+			s.finishSealed()
+		case n < 98:
+			c.log.idle()
+		default:
+			if err := s.Close(context.Background()); err != nil {
+				r.fatalf("close: %v", err)
+			}
+			if r.crashed() {
+				return
+			}
+			s = r.open(r.fs)
+			if !s.Clean() {
+				r.fatalf("a closed store is not clean")
+			}
+			r.openLogs(s)
+		}
+	}
+	if !r.crashed() {
+		r.mu.Lock()
+		r.left = 1
+		r.mu.Unlock()
+		r.hook("end", "")
+	}
+	s.Abandon()
+}
+
+func (r *crashRun) check(err error) {
+	if err != nil {
+		r.fatalf("%v", err)
+	}
+}
+
+func (r *crashRun) appendBatch(c *crashLog, b batch.Batch, o AppendOptions) (Appended, error) {
+	o.LeaderEpoch, o.Now = c.epoch, r.now
+	a, err := c.log.Append(b, o)
+	if err == nil && !a.Duplicate {
+		c.mu.Lock()
+		c.want[a.BaseOffset] = slices.Clone(b)
+		c.end = a.LastOffset + 1
+		c.mu.Unlock()
+	}
+	return a, err
+}
+
+func (r *crashRun) build(o batch.Options) batch.Batch {
+	b := batch.NewBuilder(o)
+	for range 1 + r.rng.IntN(4) {
+		key := fmt.Appendf(nil, "key%d", r.rng.IntN(8))
+		value := make([]byte, r.rng.IntN(200))
+		for i := range value {
+			value[i] = byte(r.rng.Uint32())
+		}
+		if err := b.Append(r.now, key, value, nil); err != nil {
+			r.fatalf("%v", err)
+		}
+	}
+	return slices.Clone(b.Bytes())
+}
+
+func (r *crashRun) appendPlain(c *crashLog) {
+	_, err := r.appendBatch(c, r.build(batch.Options{}), AppendOptions{})
+	r.check(err)
+}
+
+// appendIdempotent sends the next batch of a producer, or repeats the last.
+func (r *crashRun) appendIdempotent(c *crashLog) {
+	if c.last != nil && r.rng.IntN(4) == 0 {
+		a, err := r.appendBatch(c, slices.Clone(c.last), AppendOptions{})
+		r.check(err)
+		if !a.Duplicate || a.BaseOffset != c.lastA.BaseOffset {
+			r.fatalf("repeat got offset %d (duplicate %v), the original %d", a.BaseOffset, a.Duplicate, c.lastA.BaseOffset)
+		}
+		return
+	}
+	id := int64(1 + r.rng.IntN(3))
+	b := r.build(batch.Options{Producer: &batch.Producer{ID: id, Sequence: c.seq[id]}})
+	sent := slices.Clone(b)
+	a, err := r.appendBatch(c, b, AppendOptions{})
+	r.check(err)
+	c.seq[id] = b.LastSequence() + 1
+	c.last, c.lastA = sent, a
+}
+
+// appendTxn begins, continues or ends a transaction.
+func (r *crashRun) appendTxn(c *crashLog) {
+	id := int64(10 + r.rng.IntN(2))
+	if c.txn[id] && r.rng.IntN(2) == 0 {
+		m := batch.Marker{Type: batch.ControlType(r.rng.IntN(2))}
+		_, err := r.appendBatch(c, batch.EndTxn(m, id, 0, r.now), AppendOptions{Origin: Coordinator})
+		r.check(err)
+		c.txn[id] = false
+		return
+	}
+	b := r.build(batch.Options{Transactional: true, Producer: &batch.Producer{ID: id, Sequence: c.seq[id]}})
+	_, err := r.appendBatch(c, b, AppendOptions{TxnVerified: true})
+	r.check(err)
+	c.seq[id] = b.LastSequence() + 1
+	c.txn[id] = true
+}
+
+func (r *crashRun) advance(c *crashLog) {
+	o := c.log.Offsets()
+	hw := c.log.HighWatermark()
+	if hw <= o.LogStart {
+		return
+	}
+	to := o.LogStart + 1 + r.rng.Int64N(hw-o.LogStart)
+	r.check(c.log.AdvanceLogStart(to))
+	c.mu.Lock()
+	c.starts = to
+	c.mu.Unlock()
+}
+
+// truncate cuts the log somewhere above its high watermark's batch start.
+func (r *crashRun) truncate(c *crashLog) {
+	o := c.log.Offsets()
+	if c.log.Config().Compact || o.End <= o.LocalStart {
+		return
+	}
+	to := o.LocalStart + r.rng.Int64N(o.End-o.LocalStart)
+	for base, b := range c.want {
+		if base < to && to < base+int64(batch.Batch(b).LastOffsetDelta())+1 {
+			to = base
+		}
+	}
+	if to < o.LocalStart {
+		return
+	}
+	c.mu.Lock()
+	c.cutAt = to
+	c.mu.Unlock()
+	r.check(c.log.TruncateTo(to))
+	if end := c.log.Offsets().End; end != to {
+		r.fatalf("truncated to %d, end is %d", to, end)
+	}
+	c.mu.Lock()
+	for base := range c.want {
+		if base >= to {
+			delete(c.want, base)
+		}
+	}
+	c.cutAt, c.end = -1, to
+	c.starts = min(c.starts, to)
+	c.mu.Unlock()
+	c.last = nil
+	r.relearn(c)
+}
+
+// relearn takes producers' sequences from what is left of the log.
+func (r *crashRun) relearn(c *crashLog) {
+	clear(c.seq)
+	clear(c.txn)
+	ps, err := c.log.Producers()
+	r.check(err)
+	for _, p := range ps {
+		c.seq[p.ProducerID] = p.LastSequence + 1
+		c.txn[p.ProducerID] = p.TxnStart >= 0
+	}
+}
+
+// verify opens the crash image and compares it with the promises.
+func (r *crashRun) verify(fs vfs.FS, promises []promise) {
+	s := r.open(fs)
+	defer s.Abandon()
+	for i, p := range promises {
+		l, err := s.Log(p.part, r.lc)
+		if err != nil {
+			r.fatalf("open log: %v", err)
+		}
+		if err := l.Err(); err != nil {
+			r.fatalf("log is offline: %v", err)
+		}
+		r.verifyLog(l, p)
+		r.goOn(l, r.logs[i])
+	}
+	if err := s.Close(context.Background()); err != nil {
+		r.fatalf("close: %v", err)
+	}
+	s = r.open(fs)
+	defer s.Abandon()
+	for _, p := range promises {
+		l, err := s.Log(p.part, r.lc)
+		r.check(err)
+		r.verifyLog(l, p)
+	}
+}
+
+func (r *crashRun) verifyLog(l *Log, p promise) {
+	o := l.Offsets()
+	if o.End < p.durable {
+		r.fatalf("%s: end %d, %d was acknowledged", p.part, o.End, p.durable)
+	}
+	if o.LogStart < min(p.start, p.durable) {
+		r.fatalf("%s: log start %d, %d was acknowledged", p.part, o.LogStart, p.start)
+	}
+	seen := map[int64]batch.Batch{}
+	next := o.LocalStart
+	seqs := map[int64]int32{}
+	compact := l.Config().Compact
+	for i, b := range readAll(r.t, l, 700) {
+		if b.BaseOffset() != next && !compact && i > 0 {
+			r.fatalf("%s: batch at %d, want %d", p.part, b.BaseOffset(), next)
+		}
+		next = b.NextOffset()
+		seen[b.BaseOffset()] = b
+		if id := b.ProducerID(); id >= 0 && !b.Control() {
+			if want, ok := seqs[id]; ok && b.BaseSequence() != want && !compact {
+				r.fatalf("%s: producer %d has sequence %d at offset %d, want %d", p.part, id, b.BaseSequence(), b.BaseOffset(), want)
+			}
+			seqs[id] = b.LastSequence() + 1
+		}
+	}
+	if compact {
+		return
+	}
+	for base, b := range p.want {
+		last := batch.Batch(b).LastOffset()
+		if last >= p.durable || base < o.LocalStart {
+			continue
+		}
+		if got := seen[base]; string(got) != string(b) {
+			r.fatalf("%s: batch of offset %d, acknowledged below %d, is missing or different (%d bytes)", p.part, base, p.durable, len(got))
+		}
+	}
+}
+
+// goOn checks that producers can continue: what the log knows of them equals
+// what its batches say.
+func (r *crashRun) goOn(l *Log, c *crashLog) {
+	ps, err := l.Producers()
+	r.check(err)
+	last := map[int64]int32{}
+	open := map[int64]int64{}
+	for _, b := range readAll(r.t, l, 1<<20) {
+		id := b.ProducerID()
+		if id < 0 {
+			continue
+		}
+		if b.Control() {
+			delete(open, id)
+			continue
+		}
+		last[id] = b.LastSequence()
+		if _, ok := open[id]; b.Transactional() && !ok {
+			open[id] = b.BaseOffset()
+		}
+	}
+	got := map[int64]ProducerState{}
+	for _, p := range ps {
+		got[p.ProducerID] = p
+	}
+	for id, seq := range last {
+		if got[id].LastSequence != seq {
+			r.fatalf("%s: producer %d is known up to sequence %d, the log has %d", c.part, id, got[id].LastSequence, seq)
+		}
+		first, ok := open[id]
+		if l.Offsets().LogStart > 0 || l.Config().Compact {
+			continue // its beginning may be gone
+		}
+		if !ok {
+			first = -1
+		}
+		if got[id].TxnStart != first {
+			r.fatalf("%s: producer %d has a transaction at %d, the log says %d", c.part, id, got[id].TxnStart, first)
+		}
+	}
+	end := l.Offsets().End
+	epoch := max(l.LatestEpoch(), 0)
+	b := r.build(batch.Options{})
+	a, err := l.Append(b, AppendOptions{LeaderEpoch: epoch, Now: r.now})
+	if err != nil || a.BaseOffset != end {
+		r.fatalf("%s: going on: offset %d, end was %d: %v", c.part, a.BaseOffset, end, err)
+	}
+	if chain := l.Lineage(); !chain.Valid() || chain.Latest() != epoch {
+		r.fatalf("%s: lineage %v, epoch %d", c.part, chain, epoch)
+	}
+}
+
+// runSeed works, crashes, and checks; then once more with a second crash in
+// the middle of the recovery from the first.
+func runSeed(t testing.TB, seed uint64) {
+	r := newCrashRun(t, seed)
+	r.work()
+	if r.clone == nil {
+		r.fatalf("no crash image")
+	}
+	promises, image := r.promises, r.clone
+	r.list(image)
+	second := image.Crash() // the same disk, for the second pass
+	r.verify(image, promises)
+
+	left := 1 + r.rng.IntN(30)
+	var mu sync.Mutex
+	var again *vfs.Mem
+	fs := &hookFS{FS: second, hook: func(string, string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if left--; left == 0 {
+			again = second.Crash()
+		}
+	}}
+	s := r.open(fs)
+	for _, p := range promises {
+		_, err := s.Log(p.part, r.lc)
+		r.check(err)
+	}
+	s.Abandon()
+	mu.Lock()
+	image = again
+	mu.Unlock()
+	if image != nil {
+		r.where += ", then again during recovery"
+		r.verify(image, promises)
+	}
+}
+
+// longRun says whether VARVE_LONG asks for the long forms of tests.
+func longRun() bool { return os.Getenv("VARVE_LONG") != "" }
+
+func TestAcknowledgedRecordsSurvivePowerLossAtAnyOperation(t *testing.T) {
+	if *crashSeed != 0 {
+		runSeed(t, *crashSeed)
+		return
+	}
+	seeds := 1000
+	if longRun() {
+		seeds = 20_000
+	}
+	if *crashSeeds != 0 {
+		seeds = *crashSeeds
+	}
+	var wg sync.WaitGroup
+	next := make(chan uint64)
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for seed := range next {
+				if !t.Failed() {
+					t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { runSeed(t, seed) })
+				}
+			}
+		})
+	}
+	for seed := range seeds {
+		next <- uint64(seed + 1)
+	}
+	close(next)
+	wg.Wait()
+}
+
+// list prints the crash image.
+func (r *crashRun) list(fs vfs.FS) {
+	if *crashSeed == 0 {
+		return
+	}
+	dirs, _ := fs.ReadDir("data")
+	for _, d := range dirs {
+		files, _ := fs.ReadDir("data/" + d.Name())
+		for _, f := range files {
+			info, _ := f.Info()
+			r.t.Logf("image %s/%s %d bytes", d.Name(), f.Name(), info.Size())
+		}
+	}
+	if j, _, err := openJournal(fs.(*vfs.Mem).Crash(), "data"); err == nil {
+		for k, st := range j.live {
+			r.t.Logf("journal %v %+v", k.index, st)
+		}
+	}
+}
+
+func (r *crashRun) trace(format string, args ...any) {
+	if *crashSeed != 0 {
+		r.t.Logf(format, args...)
+	}
+}
