@@ -2,6 +2,7 @@ package batch
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 
@@ -149,6 +150,8 @@ type stream struct {
 	buf   []byte
 	r, w  int
 	left  int64 // bytes that may still be inflated
+	// recordMax is the most bytes one record may have.
+	recordMax int64
 	// consumed counts the bytes of varints read, for whoever must know how
 	// long one was.
 	consumed int64
@@ -170,7 +173,8 @@ func openStream(c Codec, compressed []byte, lim Limits) (*stream, error) {
 	s := streams.Get().(*stream)
 	s.inf, s.codec = inf, c
 	s.r, s.w, s.err = 0, 0, nil
-	s.left = lim.bytesMax(len(compressed))
+	s.left = lim.inflatedMax(len(compressed))
+	s.recordMax = lim.maxBytes()
 	return s, nil
 }
 
@@ -260,6 +264,30 @@ func (s *stream) atEnd() (bool, error) {
 	}
 	return false, err
 }
+
+// recordSize reads the length of the next record and holds it to the limit.
+func (s *stream) recordSize() (int, error) {
+	size, err := s.varint32()
+	if err != nil {
+		return 0, err
+	}
+	if size < 0 {
+		return 0, errRecordShape
+	}
+	if int64(size) > s.recordMax {
+		return 0, &oversized{int64(size), s.recordMax}
+	}
+	return int(size), nil
+}
+
+// oversized is a record above the limit. It is an ErrInflated.
+type oversized struct{ size, max int64 }
+
+func (o *oversized) Error() string {
+	return fmt.Sprintf("Invalid record size: %d exceeds the configured maximum record size of %d.", o.size, o.max)
+}
+
+func (o *oversized) Unwrap() error { return ErrInflated }
 
 // varint32 reads a varint that may lie across the buffer's end.
 func (s *stream) varint32() (int32, error) {

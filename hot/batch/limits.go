@@ -1,13 +1,14 @@
 package batch
 
-// Limits bounds what inflating one batch may produce. The zero value means
-// the defaults.
+// Limits bounds what inflating one compressed batch may produce. The zero
+// value means the defaults.
 type Limits struct {
-	// MaxBytes is the most bytes a batch's records may inflate to
+	// MaxBytes is the most bytes a single record may have
 	// (max.decompressed.message.bytes); 0 means 2147483639.
 	MaxBytes int64
-	// MaxRatio is the most a batch may inflate to, as a multiple of its
-	// compressed length; 0 means 1000. It never cuts below RatioFloor.
+	// MaxRatio is the most the records of a batch may inflate to together, as
+	// a multiple of their compressed length; 0 means 1000. It never cuts
+	// below RatioFloor.
 	MaxRatio int64
 }
 
@@ -39,8 +40,8 @@ func (l Limits) maxRatio() int64 {
 	return l.MaxRatio
 }
 
-// bytesMax is the most bytes that so many compressed ones may inflate to.
-func (l Limits) bytesMax(compressed int) int64 {
+// inflatedMax is the most bytes that so many compressed ones may inflate to.
+func (l Limits) inflatedMax(compressed int) int64 {
 	ratio := min(l.maxRatio(), 1<<31) // a length is below 2^31: no overflow
-	return min(l.maxBytes(), max(RatioFloor, int64(compressed)*ratio))
+	return max(RatioFloor, int64(compressed)*ratio)
 }

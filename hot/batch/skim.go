@@ -5,20 +5,17 @@ package batch
 // buffer. raw.key is nil for a null key and empty otherwise.
 func (w *walker) skim() error {
 	s := w.inflated
-	size, err := s.varint32()
+	size, err := s.recordSize()
 	if err != nil {
 		return err
 	}
-	if size < 0 {
-		return errRecordShape
-	}
-	if int(size) <= s.w-s.r || int(size) <= streamBuffer/2 {
+	if size <= s.w-s.r || size <= streamBuffer/2 {
 		// It is, or soon will be, contiguous: the plain parser is faster.
-		if err := s.need(int(size)); err != nil {
+		if err := s.need(size); err != nil {
 			return err
 		}
-		body := s.buf[s.r : s.r+int(size)]
-		s.r += int(size)
+		body := s.buf[s.r : s.r+size]
+		s.r += size
 		return w.raw.parse(body)
 	}
 	m := &meter{s: s, left: int64(size)}

@@ -199,7 +199,7 @@ func checkBatch(b Batch, o *ValidateOptions) error {
 		return reject(ErrInvalidRecord, "The baseOffset of the record batch in the append to %s should be 0, but it is %d", o.Partition, b.BaseOffset())
 	}
 	if o.MaxBytes > 0 && len(b) > o.MaxBytes {
-		return reject(ErrTooLarge, "The record batch size in the append to %s is %d bytes which exceeds the maximum configured value of %d.", o.Partition, len(b), o.MaxBytes)
+		return reject(ErrTooLarge, "The record batch size in the append to %s is %d bytes which exceeds the maximum configured value of %d).", o.Partition, len(b), o.MaxBytes)
 	}
 	if b.computeCRC() != b.CRC() {
 		return reject(ErrCorrupt, "Record is corrupt (stored crc = %d) in topic partition %s.", b.CRC(), o.Partition)
@@ -275,7 +275,7 @@ func (v *validator) check(i int32) {
 	timestamp := v.walk.timestamp()
 	if v.o.Compacted && v.walk.raw.key == nil {
 		v.fail(i, func() string {
-			return "Compacted topic cannot accept message without key in topic partition " + v.o.Partition + "."
+			return "Compacted topic cannot accept message without key in topic partition " + v.o.Partition
 		})
 		return
 	}
@@ -331,14 +331,8 @@ func (v *validator) verdict() error {
 // unreadable is the refusal of a batch whose records cannot be walked.
 func unreadable(err error, partition string) error {
 	kind := ErrInvalidRecord
-	var u *undecodable
-	switch {
-	case errors.Is(err, ErrInflated):
+	if errors.Is(err, ErrInflated) {
 		kind = ErrInflated
-	case errors.Is(err, ErrUnsupportedCompression):
-		kind = ErrUnsupportedCompression
-	case errors.As(err, &u):
-		kind = ErrCorrupt
 	}
 	return reject(kind, "%s in topic partition %s", err, partition)
 }

@@ -71,7 +71,7 @@ var refusals = []struct {
 	{name: "base offset", change: func(b []byte) []byte { put64(b, 0, 7); return b },
 		kind: batch.ErrInvalidRecord, message: "The baseOffset of the record batch in the append to t-0 should be 0, but it is 7"},
 	{name: "size", options: func(o *batch.ValidateOptions) { o.MaxBytes = 90 },
-		kind: batch.ErrTooLarge, message: "The record batch size in the append to t-0 is 103 bytes which exceeds the maximum configured value of 90."},
+		kind: batch.ErrTooLarge, message: "The record batch size in the append to t-0 is 103 bytes which exceeds the maximum configured value of 90)."},
 	{name: "size comes before CRC", change: func(b []byte) []byte { b[len(b)-1] ^= 1; return b },
 		options: func(o *batch.ValidateOptions) { o.MaxBytes = 90 }, kind: batch.ErrTooLarge},
 	{name: "CRC", change: func(b []byte) []byte { b[len(b)-1] ^= 1; return b },
@@ -99,7 +99,7 @@ var refusals = []struct {
 	{name: "key beyond the record", change: func(b []byte) []byte { b[batch.HeaderSize+4] = 200; return sign(b) },
 		kind: batch.ErrInvalidRecord, message: "Found invalid record structure"},
 	{name: "not the codec it says", change: func(b []byte) []byte { put16(b, atAttributes, int16(batch.Gzip)); return sign(b) },
-		kind: batch.ErrCorrupt, message: "Failed to decompress record stream"},
+		kind: batch.ErrInvalidRecord, message: "Failed to decompress record stream"},
 	{name: "too far in the future", options: func(o *batch.ValidateOptions) { o.Now = now - 3_600_001 },
 		kind: batch.ErrInvalidTimestamp, message: "One or more records have been rejected due to invalid timestamp"},
 	{name: "too old", options: func(o *batch.ValidateOptions) { o.BeforeMaxMs = 8 },
@@ -232,8 +232,8 @@ func TestValidateNamesRecordsAtFault(t *testing.T) {
 		o.Compacted = true
 		v, err := batch.Validate(b.Bytes(), o)
 		want := "One or more records have been rejected due to 2 record errors in total, and only showing the first three errors at most: " +
-			"[RecordError(batchIndex=1, message='Compacted topic cannot accept message without key in topic partition t-0.'), " +
-			"RecordError(batchIndex=3, message='Compacted topic cannot accept message without key in topic partition t-0.')]"
+			"[RecordError(batchIndex=1, message='Compacted topic cannot accept message without key in topic partition t-0'), " +
+			"RecordError(batchIndex=3, message='Compacted topic cannot accept message without key in topic partition t-0')]"
 		if !errors.Is(err, batch.ErrInvalidRecord) || err.Error() != want {
 			t.Fatalf("%s: %v", codec, err)
 		}
@@ -395,7 +395,9 @@ func TestValidateBoundsInflation(t *testing.T) {
 		o := options()
 		o.MaxBytes = 0
 		o.Limits = batch.Limits{MaxBytes: 32 << 20}
-		if _, err := batch.Validate(bytes.Clone(in), o); !errors.Is(err, batch.ErrInflated) || !errors.Is(err, batch.ErrInvalidRecord) {
+		_, err := batch.Validate(bytes.Clone(in), o)
+		if !errors.Is(err, batch.ErrInflated) || !errors.Is(err, batch.ErrInvalidRecord) ||
+			!strings.Contains(err.Error(), "exceeds the configured maximum record size of 33554432.") {
 			t.Fatalf("%s over the byte limit: %v", codec, err)
 		}
 		o.Limits = batch.Limits{MaxRatio: 2}

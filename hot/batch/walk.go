@@ -83,22 +83,19 @@ func (w *walker) next() (ok bool, err error) {
 // takeInflated makes a whole record contiguous in the stream's buffer.
 func (w *walker) takeInflated() ([]byte, error) {
 	s := w.inflated
-	size, err := s.varint32()
+	size, err := s.recordSize()
 	if err != nil {
 		return nil, err
-	}
-	if size < 0 {
-		return nil, errRecordShape
 	}
 	if int64(size) > s.left+int64(s.w-s.r) {
 		// It would not fit within the limit whatever follows.
 		return nil, ErrInflated
 	}
-	if err := s.need(int(size)); err != nil {
+	if err := s.need(size); err != nil {
 		return nil, err
 	}
-	body := s.buf[s.r : s.r+int(size) : s.r+int(size)]
-	s.r += int(size)
+	body := s.buf[s.r : s.r+size : s.r+size]
+	s.r += size
 	return body, nil
 }
 
