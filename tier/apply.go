@@ -42,7 +42,7 @@ func applyEdit(m *manifest, e *Edit, id uint64, load func(pageRef) (*page, error
 	}
 	ed.m.leaderEpoch = e.LeaderEpoch
 	ed.m.sequence++
-	for _, step := range []func() error{ed.add, ed.replace, ed.advance, ed.mark, ed.purge, ed.cut} {
+	for _, step := range []func() error{ed.add, ed.replace, ed.advance, ed.drop, ed.mark, ed.reset, ed.purge, ed.cut} {
 		if err := step(); err != nil {
 			return nil, nil, err
 		}
@@ -65,8 +65,8 @@ func conflict(format string, args ...any) error {
 // add appends segments: T4, each continues exactly at the end.
 func (ed *editor) add() error {
 	m := ed.m
-	if len(ed.e.Add) > 0 && m.retired {
-		return conflict("add to a retired partition")
+	if len(ed.e.Add) > 0 && (m.retired || m.dropped) {
+		return conflict("add to a retired or dropped partition")
 	}
 	for i := range ed.e.Add {
 		a := &ed.e.Add[i]
@@ -287,6 +287,28 @@ func (ed *editor) markInFirstPage() (done bool, err error) {
 	ref.sum(body.entries[ref.dead:])
 	m.pages[0] = ref
 	return false, nil
+}
+
+// drop gives up everything the archive holds.
+func (ed *editor) drop() error {
+	if ed.e.Drop && ed.m.end >= 0 {
+		ed.m.start, ed.m.dropped = ed.m.end, true
+	}
+	return nil
+}
+
+// reset makes a dropped archive whose segments are all marked one that never had
+// any.
+func (ed *editor) reset() error {
+	m := ed.m
+	if !ed.e.Reset {
+		return nil
+	}
+	if !m.dropped || len(m.pages) > 0 || len(m.tail) > 0 {
+		return conflict("reset of an archive that was not dropped or holds segments")
+	}
+	m.start, m.end, m.chain, m.dropped = -1, -1, nil, false
+	return nil
 }
 
 // purge drops marks of objects that are gone from the store.

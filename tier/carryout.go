@@ -136,10 +136,10 @@ func (m *Manager) look(l *Leadership, e fxLook, a answer) {
 	var view logView
 	err := l.call(func() error {
 		view.LogOffsets = l.log.Offsets()
-		for _, s := range l.log.Sealed(e.above, math.MaxInt64) {
-			view.sealed = append(view.sealed, localSegment{
+		for _, s := range l.log.Sealed(-1, math.MaxInt64) {
+			view.add(localSegment{
 				base: s.BaseOffset(), end: s.EndOffset(), bytes: s.SizeBytes(), maxTimestamp: s.MaxTimestamp(),
-			})
+			}, e.above)
 		}
 		return nil
 	})
@@ -159,6 +159,9 @@ func (m *Manager) claim(ctx context.Context, l *Leadership, e fxClaim, a answer)
 	state, err := within(m, ctx, e.timeoutMillis, func(ctx context.Context) (State, error) {
 		if err := l.remote.Claim(ctx, e.epoch); err != nil {
 			return State{}, err
+		}
+		if e.fresh {
+			return l.remote.Refresh(ctx)
 		}
 		return l.remote.State(ctx)
 	})

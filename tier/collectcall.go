@@ -13,46 +13,102 @@ import (
 // listBatch is the number of listed objects that are judged at once.
 const listBatch = 1000
 
-// collect removes objects under the partition's prefix that the manifest does not
-// name: what failed uploads, lost answers and earlier leaders left behind.
+// collection is one run of the orphan collector over a partition.
+type collection struct {
+	archive        *Archive
+	remote         *Remote
+	epoch          int32
+	lifetimeMillis int64
+	own            func() map[string]bool // keys of this process's unsettled uploads
+	wall           func() int64
+	removed        func(keys []string)
+	broken         mutant
+}
+
+func (m *Manager) collect(ctx context.Context, l *Leadership, e fxCollect, a answer) {
+	run := collection{
+		archive: m.archive, remote: l.remote, epoch: e.epoch, lifetimeMillis: e.lifetimeMillis,
+		own: l.ownKeys, wall: func() int64 { return time.Now().UnixMilli() },
+		removed: func(keys []string) {
+			m.log.Info("removed orphaned objects", "topic", e.p.Topic, "partition", e.p.Index,
+				"objects", len(keys), "first", keys[0])
+			m.counts.update(e.p.Topic, func(t *TopicCounters) { t.Orphans += int64(len(keys)) })
+		},
+	}
+	left, err := within(m, ctx, e.timeoutMillis, run.run)
+	m.post(evCollected{answer: a.with(err), left: left})
+}
+
+// run removes objects under the partition's prefix that the manifest does not
+// name: what failed uploads, lost answers and earlier leaders left behind. left
+// tells that some are too young yet.
 //
 // Listing comes first, the manifest second: an object listed and not named was
 // unreferenced after it had been listed. It is too old to be committed still
 // (T7), its epoch is not above ours, and it is none of this process's own.
-func (m *Manager) collect(ctx context.Context, l *Leadership, e fxCollect, a answer) {
-	left, err := within(m, ctx, e.timeoutMillis, func(ctx context.Context) (bool, error) {
-		known, err := m.knownObjects(ctx, l.remote)
-		if err != nil {
-			return false, err
-		}
-		left := false
-		err = m.listInBatches(ctx, l.remote.Prefix(), func(batch []objstore.Object) error {
-			keys, young := orphanCandidates(m.archive.Config(), batch, l.ownKeys(), known, e.epoch,
-				time.Now().UnixMilli(), e.lifetimeMillis, mutantNone)
-			left = left || young
-			return m.removeOrphans(ctx, l, e.epoch, keys)
-		})
-		return left, err
+func (r collection) run(ctx context.Context) (left bool, err error) {
+	known, err := r.known(ctx)
+	if err != nil {
+		return false, err
+	}
+	err = listInBatches(ctx, r.archive.deps.Store, r.remote.Prefix(), func(batch []objstore.Object) error {
+		keys, young := orphanCandidates(r.archive.Config(), batch, r.own(), known, r.epoch,
+			r.wall(), r.lifetimeMillis, r.broken)
+		left = left || young
+		return r.remove(ctx, keys)
 	})
-	m.post(evCollected{answer: a.with(err), left: left})
+	return left, err
 }
 
-// knownObjects are the objects that the manifest as cached here names. They need
-// no question to the bucket.
-func (m *Manager) knownObjects(ctx context.Context, r *Remote) (map[SegmentID]bool, error) {
+// known are the objects that the manifest as cached here names. They need no
+// question to the bucket.
+func (r collection) known(ctx context.Context) (map[SegmentID]bool, error) {
 	known := map[SegmentID]bool{}
-	err := r.Segments(ctx, math.MinInt64, func(s RemoteSegment) bool {
+	err := r.remote.Segments(ctx, math.MinInt64, func(s RemoteSegment) bool {
 		known[s.ID] = true
 		return true
 	})
 	return known, err
 }
 
-func (m *Manager) listInBatches(ctx context.Context, prefix string, judge func([]objstore.Object) error) error {
+// remove asks the manifest, read from the bucket now, and deletes what it does
+// not name. Any doubt ends it.
+func (r collection) remove(ctx context.Context, keys []string) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	state, err := r.remote.Refresh(ctx)
+	if err != nil {
+		return err
+	}
+	if state.LeaderEpoch != r.epoch {
+		return fmt.Errorf("collect under epoch %d, manifest held by %d: %w", r.epoch, state.LeaderEpoch, ErrFenced)
+	}
+	named, err := r.remote.Referenced(ctx, keys)
+	if err != nil {
+		return err
+	}
+	orphans := keys[:0:0]
+	for _, k := range keys {
+		if !named[k] {
+			orphans = append(orphans, k)
+		}
+	}
+	if len(orphans) == 0 {
+		return nil
+	}
+	if err := r.archive.deps.Store.Delete(ctx, orphans...); err != nil {
+		return err
+	}
+	r.removed(orphans)
+	return nil
+}
+
+func listInBatches(ctx context.Context, store objstore.Store, prefix string, judge func([]objstore.Object) error) error {
 	after := ""
 	for {
 		batch := make([]objstore.Object, 0, listBatch)
-		err := m.archive.deps.Store.List(ctx, prefix, after, func(o objstore.Object) bool {
+		err := store.List(ctx, prefix, after, func(o objstore.Object) bool {
 			batch = append(batch, o)
 			return len(batch) < listBatch
 		})
@@ -67,41 +123,6 @@ func (m *Manager) listInBatches(ctx context.Context, prefix string, judge func([
 		}
 		after = batch[len(batch)-1].Key
 	}
-}
-
-// removeOrphans asks the manifest, read from the bucket now, and deletes what it
-// does not name. Any doubt ends it.
-func (m *Manager) removeOrphans(ctx context.Context, l *Leadership, epoch int32, keys []string) error {
-	if len(keys) == 0 {
-		return nil
-	}
-	state, err := l.remote.Refresh(ctx)
-	if err != nil {
-		return err
-	}
-	if state.LeaderEpoch != epoch {
-		return fmt.Errorf("collect under epoch %d, manifest held by %d: %w", epoch, state.LeaderEpoch, ErrFenced)
-	}
-	named, err := l.remote.Referenced(ctx, keys)
-	if err != nil {
-		return err
-	}
-	orphans := keys[:0:0]
-	for _, k := range keys {
-		if !named[k] {
-			orphans = append(orphans, k)
-		}
-	}
-	if len(orphans) == 0 {
-		return nil
-	}
-	if err := m.archive.deps.Store.Delete(ctx, orphans...); err != nil {
-		return err
-	}
-	m.log.Info("removed orphaned objects", "topic", l.remote.Partition().Topic,
-		"partition", l.remote.Partition().Index, "objects", len(orphans), "first", orphans[0])
-	m.counts.update(l.remote.Partition().Topic, func(t *TopicCounters) { t.Orphans += int64(len(orphans)) })
-	return nil
 }
 
 // bury does one step of the removal of a deleted topic's partition.
@@ -137,7 +158,7 @@ func retire(ctx context.Context, r *Remote) error {
 // is left, the retired head fences late leaders.
 func (m *Manager) sweep(ctx context.Context, r *Remote) error {
 	head := ""
-	err := m.listInBatches(ctx, r.Prefix(), func(batch []objstore.Object) error {
+	err := listInBatches(ctx, m.archive.deps.Store, r.Prefix(), func(batch []objstore.Object) error {
 		keys := make([]string, 0, len(batch))
 		for _, o := range batch {
 			info, ok := m.archive.Config().ParseKey(o.Key)

@@ -28,6 +28,14 @@ type Edit struct {
 	// MarkedAt is the wall clock in ms for marks made by this edit.
 	MarkedAt int64
 
+	// Drop gives up the archive's data as a whole (tiering switched off): the start
+	// moves to the end, and nothing can be added until a Reset.
+	Drop bool
+
+	// Reset ends a drop once no segment is left: the archive is as if none had ever
+	// been added, and the next one may begin anywhere. ErrConflict otherwise.
+	Reset bool
+
 	// Purge drops marks whose objects have been deleted from the store.
 	Purge []MarkID
 
@@ -86,4 +94,5 @@ type State struct {
 	StoredBytes int64 // of live segments
 	Marked      int   // objects waiting for deletion
 	Retired     bool
+	Dropped     bool // given up as a whole and not reset yet
 }

@@ -25,6 +25,7 @@ type (
 	fxClaim struct { // answered: evClaimed
 		ref
 		epoch         int32
+		fresh         bool // the outcome of a commit is open: read the bucket
 		timeoutMillis int64
 	}
 	fxUpload struct { // answered: evUploaded

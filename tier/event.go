@@ -12,6 +12,18 @@ type event interface{ apply(c *core, now instant) }
 type logView struct {
 	LogOffsets
 	sealed []localSegment // all that end above the archive's end, in order
+	oldest localSegment   // the first sealed segment; end 0 when there is none
+	bytes  int64          // of all sealed segments
+}
+
+func (v *logView) add(s localSegment, above int64) {
+	if v.oldest.end == 0 {
+		v.oldest = s
+	}
+	v.bytes += s.bytes
+	if s.end > above {
+		v.sealed = append(v.sealed, s)
+	}
 }
 
 // localSegment is a sealed local segment in numbers.

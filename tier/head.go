@@ -9,7 +9,7 @@ import (
 //
 //	 0   8  magic "VARVEHD\n"
 //	 8   2  version, 1
-//	10   2  flags: bit 0 retired
+//	10   2  flags: bit 0 retired, bit 1 dropped
 //	12  16  topic id
 //	28   4  partition
 //	32   4  leader epoch that holds the manifest, -1 none
@@ -37,6 +37,7 @@ const (
 	headMagic    = "VARVEHD\n"
 	headVersion  = 1
 	headRetired  = 1
+	headDropped  = 2
 	headBytesMax = 64 << 20 // a larger head is not one of ours
 
 	pageRefBytes = 92
@@ -52,6 +53,9 @@ func (m *manifest) encode() []byte {
 	var flags uint16
 	if m.retired {
 		flags |= headRetired
+	}
+	if m.dropped {
+		flags |= headDropped
 	}
 	e.u16(flags)
 	e.bytes(m.topic[:])
@@ -121,10 +125,11 @@ func decodeHead(b []byte) (*manifest, error) {
 	}
 	m := &manifest{}
 	flags := d.u16()
-	if flags&^headRetired != 0 {
+	if flags&^(headRetired|headDropped) != 0 {
 		d.fail("flags %04x", flags)
 	}
 	m.retired = flags&headRetired != 0
+	m.dropped = flags&headDropped != 0
 	copy(m.topic[:], d.take(16))
 	m.partition = d.i32()
 	m.leaderEpoch = d.i32()

@@ -12,11 +12,14 @@ const (
 // leader) and runs once the longest upload is over, so that a cluster where
 // nothing goes wrong never lists its bucket.
 func (p *partition) collectLane(c *core, now instant) {
-	if c.cfg.noCollection {
+	if c.cfg.noCollection || c.cfg.broken == mutantNoCollection {
 		return
 	}
 	if p.suspect && p.collectAt == 0 {
 		wait := c.cfg.lifetimeMillis()
+		if c.cfg.broken == mutantCollectYoung {
+			wait, p.suspect = 500, true
+		}
 		p.collectAt = now.steady + wait + int64(float64(wait)*0.1*c.rng.Float64()) + 1
 	}
 	p.suspect = p.suspect && p.collectAt == 0

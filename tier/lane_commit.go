@@ -7,19 +7,26 @@ type commitment struct {
 	uploads int // the first so many uploads
 	ids     []uint64
 	start   int64 // archive start committed with it, −1 none
-	drop    bool  // the log start does not follow
-	purge   int   // the first so many of p.purge
+	drop    bool
+	purge   int // the first so many of p.purge
 	marks   bool
 }
 
 // wantsCommit: there is something for the manifest.
 func (p *partition) wantsCommit(now instant) bool {
 	return p.committing == nil && (len(p.uploads) > 0 && p.uploads[0].state == uploadDone ||
-		p.wantStart > p.remote.Start || len(p.purge) > 0)
+		p.marking() || p.resettable())
 }
 
 // marksNearlyFull is when the head may have had no room for every mark.
 const marksNearlyFull = MaxMarked - 2
+
+func (p *partition) resettable() bool { return p.remote.Dropped && p.remote.Segments == 0 }
+
+// marking: the next edit will mark segments.
+func (p *partition) marking() bool {
+	return p.wantDrop || p.wantStart > p.remote.Start || len(p.purge) > 0
+}
 
 // commitLane sends one edit with everything that is ready: finished uploads in
 // order, the start that retention decided on, and the purge of what was deleted.
@@ -28,13 +35,13 @@ func (p *partition) commitLane(c *core, now instant) {
 		p.wakeAt(p.callRest.until)
 		return
 	}
-	if marking := p.wantStart > p.remote.Start || len(p.purge) > 0; p.doubt || marking && p.remote.Marked > 0 && !p.markedKnown {
+	if p.doubt || p.marking() && p.remote.Marked > 0 && !p.markedKnown {
 		return // marks must be stamped above all earlier ones: the list comes first
 	}
 	if !c.callSlots.take(p, 0) {
 		return
 	}
-	cm := &commitment{start: -1, drop: p.wantDrop}
+	cm := &commitment{start: -1}
 	edit := Edit{LeaderEpoch: p.epoch, MarkedAt: max(now.wall, p.lastMark+1), Topic: p.topicDue()}
 	// A start beyond the archive's end goes alone: the next segment begins there.
 	if p.wantStart <= p.remote.End || p.remote.End < 0 {
@@ -51,7 +58,11 @@ func (p *partition) commitLane(c *core, now instant) {
 		edit.AdvanceStart, cm.start = p.wantStart, p.wantStart
 	}
 	edit.Purge, cm.purge = p.purge, len(p.purge)
-	cm.marks = cm.start >= 0 || cm.purge > 0
+	if p.wantDrop && len(edit.Add) == 0 && cm.start < 0 {
+		edit.Drop, cm.drop = true, true
+	}
+	edit.Reset = p.resettable() && len(edit.Add) == 0 && cm.start < 0
+	cm.marks = cm.start >= 0 || cm.purge > 0 || cm.drop
 	edit.MarkBelowStart = cm.marks
 	p.committing = cm
 	c.emit(fxCommit{p.ref(), edit, c.cfg.callMillis})
@@ -76,7 +87,11 @@ func (e evCommitted) apply(c *core, now instant) {
 	switch {
 	case e.err == nil:
 		p.committed(c, cm, e.state, now)
-	case isFenced(e.err) && c.cfg.broken != mutantIgnoreEpoch:
+	case isFenced(e.err) && c.cfg.broken == mutantIgnoreEpoch:
+		p.epoch++
+		p.claimed = false
+		p.abandonAll(c)
+	case isFenced(e.err):
 		p.watch.fail("commit", "", e.err, now)
 		p.fence(c, now)
 	default:
@@ -102,10 +117,9 @@ func (p *partition) committed(c *core, cm *commitment, s State, now instant) {
 		if p.wantStart == cm.start {
 			p.wantStart = -1
 		}
-		if !cm.drop {
-			p.advanceStart(c, cm.start)
-		}
+		p.advanceStart(c, cm.start)
 	}
+	p.wantDrop = p.wantDrop && !cm.drop
 	p.dropMisfits(c)
 }
 
@@ -127,7 +141,7 @@ func (p *partition) commitFailed(c *core, cm *commitment, err error, now instant
 	// The store is away, but retention's decision stands: what is past it may go
 	// locally, or an outage would fill the disk with expired data (KAFKA-19952).
 	// The log start is committed later.
-	if cm.start >= 0 && p.doubt && !cm.drop {
+	if cm.start >= 0 && p.doubt {
 		p.advanceStart(c, cm.start)
 	}
 }

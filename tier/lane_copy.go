@@ -67,7 +67,7 @@ func (p *partition) idleWatch() int64 {
 // planUploads puts the next eligible segments in line. It returns the end of the
 // first sealed segment that is not stable yet, if that is what stops it.
 func (p *partition) planUploads(c *core, now instant) (blocked int64, waits bool) {
-	if p.wantStart >= 0 && p.wantStart > p.end() {
+	if p.wantStart >= 0 && p.wantStart > p.end() || p.remote.Dropped || p.wantDrop {
 		return 0, false // the archive's end is about to move
 	}
 	next := p.end()
@@ -131,7 +131,7 @@ func (p *partition) bridgeGap(s localSegment, now instant) {
 		return
 	}
 	p.watch.succeed("upload")
-	p.wantStart, p.wantDrop = max(p.wantStart, p.log.LogStart), false
+	p.wantStart = max(p.wantStart, p.log.LogStart)
 }
 
 // lineEnd is where the next upload begins: the end of the last one in line, or of

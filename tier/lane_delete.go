@@ -38,9 +38,9 @@ func (p *partition) deleteLane(c *core, now instant) {
 	}
 }
 
-// deletable says whether the grace of m is over: on the wall clock since it was
-// marked, and on the steady clock since this leader has known of it, so that a
-// clock that was set cannot cut it short.
+// deletable says whether the grace of m is over, on the steady clock since this
+// leader has known of it. That is never before the grace since it was marked, and
+// no clock that was set can cut it short; a new leader waits anew.
 func (p *partition) deletable(c *core, m Marked, now instant) (due int64, ok bool) {
 	if c.cfg.broken == mutantNoGrace {
 		return 0, true
@@ -53,9 +53,6 @@ func (p *partition) deletable(c *core, m Marked, now instant) (due int64, ok boo
 		}
 	}
 	due = seen + c.cfg.graceMillis
-	if wait := m.At + c.cfg.graceMillis - now.wall; wait > 0 {
-		due = max(due, now.steady+min(wait, c.cfg.graceMillis))
-	}
 	return due, due <= now.steady
 }
 

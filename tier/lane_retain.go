@@ -11,7 +11,12 @@ func (p *partition) retainLane(c *core, now instant) {
 		p.dropArchive(c, now)
 		return
 	}
+	if p.remote.Dropped {
+		return // switched on again before the last segment was marked
+	}
+	p.wantDrop = false
 	if !p.retentionMayBite() {
+		p.wantStart = -1
 		return
 	}
 	if p.archiveHolds() && !p.oldestKnown {
@@ -26,7 +31,8 @@ func (p *partition) retainLane(c *core, now instant) {
 		wall: now.wall, millis: p.cfg.RetentionMillis, bytes: sizeLimit,
 		logStart: p.log.LogStart, start: p.remote.Start, end: p.remote.End, rawBytes: p.remote.RawBytes,
 		oldest: p.oldest, oldestComplete: p.oldestComplete || !p.archiveHolds(),
-		local: p.log.sealed, activeBytes: p.log.ActiveBytes, stable: p.log.stable(), broken: c.cfg.broken,
+		local: p.log.sealed, activeBytes: p.log.ActiveBytes, stable: p.log.stable(),
+		highWatermark: p.log.HighWatermark, logEnd: p.log.End, broken: c.cfg.broken,
 	})
 	if out.more && p.window < oldestWindow {
 		p.window = min(p.window*4, oldestWindow)
@@ -45,11 +51,11 @@ func (p *partition) retainLane(c *core, now instant) {
 	if !p.claimLane(c, now) {
 		return // decide again on what the claim reads
 	}
-	if p.remote.End < 0 {
+	if p.remote.End < 0 || c.cfg.broken == mutantStartNotCommitted {
 		p.advanceStart(c, out.start) // nothing was ever archived
 		return
 	}
-	p.wantStart, p.wantDrop = out.start, false
+	p.wantStart = out.start
 }
 
 // archiveHolds: the archive has live segments.
@@ -121,14 +127,15 @@ func (e evOldest) apply(c *core, now instant) {
 // with remote.log.delete.on.disable: the log then begins where its local part
 // does, and all of the archive goes (KIP-950).
 func (p *partition) dropArchive(c *core, now instant) {
-	if !p.archiveHolds() {
+	p.wantStart = -1
+	if p.remote.End < 0 || p.remote.Dropped {
 		return
 	}
 	if p.log.LogStart < p.log.LocalStart {
 		p.advanceStart(c, p.log.LocalStart)
 		return
 	}
-	if p.claimLane(c, now) && p.archiveHolds() {
-		p.wantStart, p.wantDrop = p.remote.End, true
+	if p.claimLane(c, now) {
+		p.wantDrop = p.remote.End >= 0 && !p.remote.Dropped
 	}
 }

@@ -30,6 +30,7 @@ type manifest struct {
 	edits       []uint64
 	start, end  int64 // -1 when nothing was ever committed
 	retired     bool
+	dropped     bool
 	info        TopicInfo
 	pages       []pageRef
 	tail        []RemoteSegment
@@ -78,7 +79,7 @@ func (m *manifest) clone() *manifest {
 }
 
 func (m *manifest) state() State {
-	s := State{Start: m.start, End: m.end, LeaderEpoch: m.leaderEpoch, Marked: len(m.marked), Retired: m.retired}
+	s := State{Start: m.start, End: m.end, LeaderEpoch: m.leaderEpoch, Marked: len(m.marked), Retired: m.retired, Dropped: m.dropped}
 	for _, p := range m.pages {
 		s.Segments += int64(p.live())
 		s.RawBytes += p.raw

@@ -1,5 +1,7 @@
 package tier
 
+import "github.com/varvelog/varve/hot/lineage"
+
 // mutant selects a deliberately broken build of the core. The simulator runs
 // each and must turn red: a check that no mistake can fail proves nothing.
 // Nothing but tests sets it.
@@ -15,6 +17,8 @@ const (
 	mutantDoubleCount
 	mutantUploadUnstable
 	mutantCollectYoung
+	mutantNoCollection
+	mutantStartNotCommitted
 )
 
 // fakeDone lets the commit go ahead of the upload.
@@ -23,7 +27,8 @@ func (p *partition) fakeDone(u *upload) {
 	u.add = AddSegment{Segment: RemoteSegment{
 		ID:  SegmentID{Base: u.from, Epoch: p.epoch, Random: u.id},
 		End: u.end, RawBytes: u.bytes, StoredBytes: u.bytes, MaxTimestamp: NoTimestamp, MinTimestamp: NoTimestamp,
-	}}
+		lookupAt: 1, lookupBytes: u.bytes - 1,
+	}, Lineage: lineage.Chain{{Epoch: p.epoch, Start: u.from}}}
 }
 
 // deleteUncommitted removes the objects of a commit whose outcome is unknown.

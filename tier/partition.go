@@ -48,7 +48,7 @@ type partition struct {
 	oldestReading  bool
 	window         int   // segments asked for at once
 	wantStart      int64 // archive start to be committed; −1 none
-	wantDrop       bool  // it empties the archive and does not move the log start
+	wantDrop       bool  // the archive is to be given up
 
 	// Deletion of marked objects.
 	marked        []Marked
@@ -127,6 +127,7 @@ func (p *partition) advanceLanes(c *core, now instant) {
 	if !p.loadLane(c, now) || p.diverged() {
 		return
 	}
+	p.releaseLane(c, now)
 	p.tellLog(c)
 	if !p.cfg.Enabled && !p.cfg.DeleteOnDisable {
 		return
@@ -153,7 +154,9 @@ func (p *partition) needsArchive() bool {
 
 // diverged: the archive holds offsets this log has never had. Nothing is uploaded
 // and nothing deleted on such a view.
-func (p *partition) diverged() bool { return p.known && p.remote.End > p.log.End }
+func (p *partition) diverged() bool {
+	return p.known && !p.remote.Dropped && max(p.remote.End, p.remote.Start) > p.log.End
+}
 
 // lookLane keeps the view of the log fresh.
 func (p *partition) lookLane(c *core, now instant) {
@@ -266,7 +269,7 @@ func (e evLoaded) apply(c *core, now instant) {
 		p.learn(e.state)
 		// Nobody else can have committed under our own epoch.
 		p.claimed = e.state.LeaderEpoch == p.epoch
-		if e.state.LeaderEpoch > p.epoch {
+		if e.state.LeaderEpoch > p.epoch && c.cfg.broken != mutantIgnoreEpoch {
 			p.fence(c, now)
 		}
 	}
@@ -290,7 +293,7 @@ func (p *partition) claimLane(c *core, now instant) bool {
 		return false
 	}
 	p.claiming = true
-	c.emit(fxClaim{p.ref(), p.epoch, c.cfg.callMillis})
+	c.emit(fxClaim{p.ref(), p.epoch, p.doubt, c.cfg.callMillis})
 	return false
 }
 
@@ -302,10 +305,12 @@ func (e evClaimed) apply(c *core, now instant) {
 	}
 	p.claiming = false
 	switch {
-	case c.cfg.broken != mutantIgnoreEpoch && isFenced(e.err):
+	case isFenced(e.err) && c.cfg.broken == mutantIgnoreEpoch:
+		p.epoch++
+	case isFenced(e.err):
 		p.watch.fail("claim", "", e.err, now)
 		p.fence(c, now)
-	case e.err != nil && c.cfg.broken != mutantIgnoreEpoch:
+	case e.err != nil:
 		p.callFailed(c, "claim", e.err, now)
 	default:
 		p.callRest.succeed()
@@ -354,6 +359,9 @@ func (p *partition) learn(s State) {
 	// live: sizes are not to be trusted until purges have made room.
 	p.unmarked = s.Marked >= marksNearlyFull
 	p.remote, p.known = s, true
+	if p.wantStart <= s.Start {
+		p.wantStart = -1
+	}
 	p.dropCovered()
 }
 
@@ -366,9 +374,35 @@ func (p *partition) trimOldest(start int64) {
 	}
 }
 
+// releaseLane claims the manifest when local retention is due to release what a
+// cached state says is archived: before local data goes, the bucket is asked. A
+// restart with nothing due makes no request.
+func (p *partition) releaseLane(c *core, now instant) {
+	first := p.log.oldest
+	if p.claimed || !p.cfg.Enabled || first.end == 0 || p.remote.End < first.end {
+		return
+	}
+	due := int64(math.MaxInt64)
+	if p.cfg.LocalRetentionMillis >= 0 {
+		due = addMillis(max(first.maxTimestamp, 0), p.cfg.LocalRetentionMillis)
+	}
+	if p.cfg.LocalRetentionBytes >= 0 && p.log.bytes+p.log.ActiveBytes > p.cfg.LocalRetentionBytes {
+		due = now.wall
+	}
+	switch {
+	case due <= now.wall:
+		p.claimLane(c, now)
+	case due < math.MaxInt64:
+		p.wakeAtWall(due, now)
+	}
+}
+
 // tellLog passes the committed facts on to the local log: the end up to which
 // local copies may go, and a start below which nothing can be read any more.
 func (p *partition) tellLog(c *core) {
+	if !p.claimed {
+		return // a cached state may be of another time
+	}
 	end := p.coveredEnd()
 	if c.cfg.broken == mutantReleaseEarly && len(p.uploads) > 0 {
 		end = p.uploads[len(p.uploads)-1].end
@@ -377,12 +411,11 @@ func (p *partition) tellLog(c *core) {
 		p.told = end
 		c.emit(fxSetRemoteEnd{p.ref(), end})
 	}
-	// What lies below the archive's start and is gone locally too can be read
-	// nowhere: the log starts above it. (A leader that committed a new start and
-	// died before its log start was replicated.)
-	o := p.log.LogOffsets
-	if p.remote.Start > o.LogStart && o.LocalStart > o.LogStart {
-		p.advanceStart(c, min(p.remote.Start, o.LocalStart))
+	// A committed start stands: a leader that died before its log start had
+	// followed, or had been replicated, must not bring old records back.
+	if o := p.log.LogOffsets; p.remote.Start > o.LogStart &&
+		p.remote.Start <= o.HighWatermark && !p.remote.Dropped {
+		p.advanceStart(c, p.remote.Start)
 	}
 }
 
@@ -390,7 +423,7 @@ func (p *partition) tellLog(c *core) {
 // start on; −1 when it does not hold the log's beginning (T1).
 func (p *partition) coveredEnd() int64 {
 	switch {
-	case !p.cfg.Enabled, p.remote.End < 0, p.remote.Start > p.log.LogStart:
+	case !p.cfg.Enabled, p.remote.End < 0, p.remote.Dropped, p.remote.Start > p.log.LogStart:
 		return -1
 	}
 	return p.remote.End
