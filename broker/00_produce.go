@@ -136,6 +136,7 @@ func (s *Server) produceOne(r *request, op *produceOp, at int, t *kmsg.ProduceRe
 		r.c.appending = false
 	}
 	if err != nil {
+		part.recErrors = done.RecordErrors
 		s.produceError(r, part, t, err)
 		return
 	}

@@ -42,13 +42,18 @@ func (s *Server) describeLogDirs(r *request, q *kmsg.DescribeLogDirsRequest) (km
 		if q.Topics != nil && !wanted[partKey{name: id.Topic, index: id.Index}] {
 			continue
 		}
+		size, err := p.SizeBytes()
+		if err != nil { // deleted, or its disk has failed
+			s.log.Warn("partition size unknown", "topic", id.Topic, "partition", id.Index, "err", err)
+			continue
+		}
 		if n := len(dir.Topics); n == 0 || dir.Topics[n-1].Topic != id.Topic {
 			t := kmsg.NewDescribeLogDirsResponseDirTopic()
 			t.Topic = id.Topic
 			dir.Topics = append(dir.Topics, t)
 		}
 		out := kmsg.NewDescribeLogDirsResponseDirTopicPartition()
-		out.Partition, out.Size = id.Index, p.SizeBytes()
+		out.Partition, out.Size = id.Index, size
 		t := &dir.Topics[len(dir.Topics)-1]
 		t.Partitions = append(t.Partitions, out)
 	}

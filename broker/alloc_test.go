@@ -55,7 +55,7 @@ func (p *nullPartition) ListOffset(context.Context, int64, int8, int32, int32) (
 }
 func (p *nullPartition) EndOffsetForEpoch(_, _ int32) (int32, int64, error)  { return 0, 0, nil }
 func (p *nullPartition) DeleteRecords(context.Context, int64) (int64, error) { return 0, nil }
-func (p *nullPartition) SizeBytes() int64                                    { return 0 }
+func (p *nullPartition) SizeBytes() (int64, error)                           { return 0, nil }
 func (p *nullPartition) Producers() ([]Producer, error)                      { return nil, nil }
 func (p *nullPartition) Partition(string, int32) (Partition, error)          { return p, nil }
 func (p *nullPartition) PartitionByID(topic.ID, int32) (Partition, error)    { return p, nil }

@@ -45,7 +45,7 @@ type Partition interface {
 	ListOffset(ctx context.Context, ts int64, isolation int8, replicaID, currentEpoch int32) (replica.TimeOffset, error)
 	EndOffsetForEpoch(currentEpoch, epoch int32) (int32, int64, error)
 	DeleteRecords(ctx context.Context, offset int64) (lowWatermark int64, err error)
-	SizeBytes() int64
+	SizeBytes() (int64, error)
 	Producers() ([]Producer, error)
 }
 

@@ -42,6 +42,7 @@ const (
 	codeOutOfOrderSequence          int16 = 45
 	codeInvalidProducerEpoch        int16 = 47
 	codeInvalidTxnState             int16 = 48
+	codeCoordinatorFenced           int16 = 52
 	codeStorageError                int16 = 56
 	codeFetchSessionIDNotFound      int16 = 70
 	codeInvalidFetchSessionEpoch    int16 = 71
@@ -124,6 +125,13 @@ var errcodes = []struct {
 	{replica.ErrISRTooSmallAfterAppend, codeNotEnoughReplicasAfter},
 	{replica.ErrISRTooSmall, codeNotEnoughReplicas},
 	{replica.ErrInvalidAcks, codeInvalidRequiredAcks},
+	{replica.ErrOutOfOrderSequence, codeOutOfOrderSequence},
+	{replica.ErrStaleProducerEpoch, codeInvalidProducerEpoch}, // not PRODUCER_FENCED: an idempotent producer recovers
+	{replica.ErrInvalidTxnState, codeInvalidTxnState},
+	{replica.ErrStaleCoordinator, codeCoordinatorFenced},
+	{replica.ErrRecordsTooLarge, codeRecordListTooLarge},
+	{replica.ErrDiskFull, codeStorageError},
+	{replica.ErrCorrupt, codeStorageError}, // what is stored, not what was sent
 	{replica.ErrOffsetOutOfRange, codeOffsetOutOfRange},
 	{replica.ErrMovedToTiered, codeOffsetMovedToTieredStorage},
 	{replica.ErrOffsetNotAvailable, codeOffsetNotAvailable},

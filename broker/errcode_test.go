@@ -17,13 +17,19 @@ import (
 // internalErrors are sentinels that never reach a client: they end inside the room named, or the process ends with them.
 // Each has its reason.
 var internalErrors = map[string]string{
+	"hot.ErrDiskFull":            "replica.ErrDiskFull is the same value",
+	"hot.ErrRecordsTooLarge":     "replica.ErrRecordsTooLarge is the same value",
+	"hot.ErrOutOfOrderSequence":  "replica.ErrOutOfOrderSequence is the same value",
+	"hot.ErrStaleProducerEpoch":  "replica.ErrStaleProducerEpoch is the same value",
+	"hot.ErrInvalidTxnState":     "replica.ErrInvalidTxnState is the same value",
+	"hot.ErrStaleCoordinator":    "replica.ErrStaleCoordinator is the same value",
 	"hot.ErrNotContiguous":       "a follower's append: the fetcher starts over",
 	"hot.ErrSegmentGone":         "readers and the tier manager list segments anew",
 	"hot.ErrNotClean":            "start-up scans instead",
 	"hot.ErrClosed":              "replica answers ErrNotLeader or ErrClosed instead",
 	"hot.ErrOffsetOutOfRange":    "replica answers its own ErrOffsetOutOfRange",
 	"hot.ErrOffline":             "replica answers its own ErrOffline",
-	"hot.ErrCorrupt":             "replica answers ErrOffline",
+	"hot.ErrCorrupt":             "replica.ErrCorrupt is the same value",
 	"vfs.ErrLocked":              "start-up",
 	"vfs.ErrTooLarge":            "file helpers of start-up",
 	"vfs.ErrNotExist":            "files, not requests",

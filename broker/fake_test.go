@@ -286,14 +286,14 @@ func (p *fakePartition) DeleteRecords(_ context.Context, offset int64) (int64, e
 	return offset, p.err
 }
 
-func (p *fakePartition) SizeBytes() int64 {
+func (p *fakePartition) SizeBytes() (int64, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := 0
 	for _, b := range p.batches {
 		n += len(b)
 	}
-	return int64(n)
+	return int64(n), nil
 }
 
 func (p *fakePartition) Producers() ([]Producer, error) {

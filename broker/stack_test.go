@@ -1,0 +1,149 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/varvelog/varve/hot"
+	"github.com/varvelog/varve/hot/vfs"
+	"github.com/varvelog/varve/meta"
+	"github.com/varvelog/varve/meta/conf"
+	"github.com/varvelog/varve/meta/topic"
+	"github.com/varvelog/varve/replica"
+	"github.com/varvelog/varve/tier"
+	"github.com/varvelog/varve/tier/objstore"
+)
+
+// stack is one whole node, without the groups' coordinators, over real files and a bucket in memory.
+type stack struct {
+	*Server
+	addr    string
+	node    *meta.Node
+	manager *replica.Manager
+}
+
+func startStack(t testing.TB, settings map[string]string) *stack {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(err)
+	given := map[string]string{"node.id": "1", "varve.tier.store": "mem:"}
+	for k, v := range settings {
+		given[k] = v
+	}
+	b, err := conf.ParseBroker(given)
+	must(err)
+	node, err := meta.Open(meta.Config{Dir: t.TempDir(), NodeID: 1, Broker: b}, meta.Deps{})
+	must(err)
+	hc := hot.DefaultConfig(t.TempDir())
+	if b.VarveDurability == "replicated" {
+		hc.Durability = hot.Replicated
+	}
+	store, err := hot.Open(hc, hot.Deps{FS: vfs.OS()})
+	must(err)
+	archive, err := tier.OpenArchive(tier.DefaultConfig(), tier.Deps{Store: objstore.NewMem(0)})
+	must(err)
+	tiering, err := tier.NewManager(tier.DefaultManagerConfig(), archive, tier.ManagerDeps{})
+	must(err)
+	rc := replica.DefaultConfig()
+	rc.Broker = &b
+	m, err := replica.NewManager(rc, replica.Deps{Hot: store, Archive: archive, Tier: tiering, Meta: node})
+	must(err)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	host, port, _ := net.SplitHostPort(l.Addr().String())
+	n, _ := strconv.Atoi(port)
+	_, err = node.RegisterBroker(ctx, meta.Registration{ID: 1, Host: host, Port: int32(n), Incarnation: topic.NewID()})
+	must(err)
+	s := New(ConfigFrom(&b), Deps{Partitions: Replicas(m), Metadata: node, Settings: &b})
+	go s.Serve(l)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		must(s.Close(ctx))
+		must(m.Close(ctx))
+		must(tiering.Close(ctx))
+		must(store.Close(ctx))
+		must(archive.Close(ctx))
+		must(node.Close(ctx))
+	})
+	return &stack{Server: s, addr: l.Addr().String(), node: node, manager: m}
+}
+
+func (s *stack) client(t testing.TB, opts ...kgo.Opt) *kgo.Client {
+	t.Helper()
+	c, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(s.addr)}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func TestFranzGoProducesAndFetches(t *testing.T) {
+	for _, durability := range []string{"fsync", "replicated"} {
+		t.Run(durability, func(t *testing.T) {
+			s := startStack(t, map[string]string{"varve.durability": durability})
+			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+			defer cancel()
+			producer := s.client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+			adm := kadm.NewClient(producer)
+			if _, err := adm.CreateTopic(ctx, 3, 1, nil, "events"); err != nil {
+				t.Fatal(err)
+			}
+			const n = 3000
+			for i := range n {
+				producer.Produce(ctx, &kgo.Record{Topic: "events", Partition: int32(i % 3), Value: []byte(fmt.Sprint(i))}, func(_ *kgo.Record, err error) {
+					if err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			if err := producer.Flush(ctx); err != nil {
+				t.Fatal(err)
+			}
+			consumer := s.client(t, kgo.ConsumeTopics("events"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+			seen := map[string]int{}
+			next := map[int32]int64{}
+			for len(seen) < n {
+				f := consumer.PollFetches(ctx)
+				if err := f.Err(); err != nil {
+					t.Fatal(err)
+				}
+				f.EachRecord(func(r *kgo.Record) {
+					if r.Offset != next[r.Partition] {
+						t.Fatalf("partition %d: offset %d, want %d", r.Partition, r.Offset, next[r.Partition])
+					}
+					next[r.Partition]++
+					seen[string(r.Value)]++
+				})
+			}
+			for v, k := range seen {
+				if k != 1 {
+					t.Fatalf("value %s came %d times", v, k)
+				}
+			}
+			ends, err := adm.ListEndOffsets(ctx, "events")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ends.Each(func(o kadm.ListedOffset) {
+				if o.Err != nil || o.Offset != n/3 {
+					t.Errorf("%+v", o)
+				}
+			})
+		})
+	}
+}
