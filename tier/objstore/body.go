@@ -38,8 +38,10 @@ func (c *contextReader) Read(p []byte) (int, error) {
 	return c.r.Read(p)
 }
 
-// exactReader yields exactly want bytes: a source that ends early or fails gives an *Error, and one that has more is cut.
+// exactReader yields exactly want bytes while its context lasts: a source that ends early or fails gives an *Error,
+// and one that has more is cut.
 type exactReader struct {
+	ctx   context.Context
 	src   io.ReadCloser
 	want  int64
 	place string
@@ -48,8 +50,8 @@ type exactReader struct {
 	err   error // sticky
 }
 
-func newExactReader(src io.ReadCloser, want int64, place, key string) *exactReader {
-	return &exactReader{src: src, want: want, place: place, key: key}
+func newExactReader(ctx context.Context, src io.ReadCloser, want int64, place, key string) *exactReader {
+	return &exactReader{ctx: ctx, src: src, want: want, place: place, key: key}
 }
 
 func (e *exactReader) Read(p []byte) (int, error) {
@@ -67,7 +69,11 @@ func (e *exactReader) Read(p []byte) (int, error) {
 	if int64(len(p)) > left {
 		p = p[:left]
 	}
-	n, err := e.src.Read(p)
+	// Checked here, because a network body goes on for a while after its context has ended.
+	err, n := e.ctx.Err(), 0
+	if err == nil {
+		n, err = e.src.Read(p)
+	}
 	e.got += int64(n)
 	if err == io.EOF && e.got == e.want {
 		err = nil // the end is reported by the next call

@@ -287,8 +287,8 @@ func (f *Folder) Get(ctx context.Context, key string, off, n int64) (io.ReadClos
 	src := struct {
 		io.Reader
 		io.Closer
-	}{&contextReader{ctx, io.NewSectionReader(file, off, length)}, file}
-	return newExactReader(src, length, f.String(), key), describeFile(key, fi), nil
+	}{io.NewSectionReader(file, off, length), file}
+	return newExactReader(ctx, src, length, f.String(), key), describeFile(key, fi), nil
 }
 
 func (f *Folder) openObject(name string) (*os.File, fs.FileInfo, error) {

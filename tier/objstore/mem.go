@@ -89,8 +89,8 @@ func (m *Mem) Get(ctx context.Context, key string, off, n int64) (io.ReadCloser,
 	if !ok {
 		return nil, Object{}, errRange(m.String(), key, off, n, size)
 	}
-	src := io.NopCloser(&contextReader{ctx, bytes.NewReader(obj.data[off : off+n])})
-	return newExactReader(src, n, m.String(), key), obj.describe(key), nil
+	src := io.NopCloser(bytes.NewReader(obj.data[off : off+n]))
+	return newExactReader(ctx, src, n, m.String(), key), obj.describe(key), nil
 }
 
 // Head implements Store.

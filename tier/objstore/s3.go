@@ -273,7 +273,7 @@ func (s *S3) Get(ctx context.Context, key string, off, n int64) (io.ReadCloser, 
 		_ = out.Body.Close() // the answer is of no use
 		return nil, Object{}, &Error{Op: OpGet, Place: s.place, Key: key, Kind: ErrUnavailable, Detail: noETag}
 	}
-	return newExactReader(out.Body, length, s.place, key), obj, nil
+	return newExactReader(ctx, out.Body, length, s.place, key), obj, nil
 }
 
 func (s *S3) getNothing(ctx context.Context, key string, off int64) (io.ReadCloser, Object, error) {

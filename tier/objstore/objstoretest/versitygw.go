@@ -151,6 +151,9 @@ func (s *Server) Stop() error {
 	return nil
 }
 
+// Done is closed when the server has ended.
+func (s *Server) Done() <-chan struct{} { return s.done }
+
 // Log is what the server has printed so far.
 func (s *Server) Log() string { return s.log.String() }
 
@@ -160,7 +163,7 @@ func (s *Server) MakeBucket(name string) error { return os.MkdirAll(filepath.Joi
 // URL is a store URL for Open.
 func (s *Server) URL(bucket, prefix string) string {
 	q := url.Values{"endpoint": {s.Endpoint}, "region": {s.Region}, "path-style": {"true"}}
-	u := url.URL{Scheme: "s3", Host: bucket, Path: "/" + prefix, RawQuery: q.Encode()}
+	u := url.URL{Scheme: "s3", Host: bucket, Path: prefix, RawQuery: q.Encode()}
 	return u.String()
 }
 
