@@ -102,3 +102,23 @@ func TestNextWantsWholeBatch(t *testing.T) {
 		}
 	}
 }
+
+func TestNextRefusesWhatIsNoBatch(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		at   int
+		b    byte
+		want error
+	}{{"magic 1", atMagic, 1, batch.ErrUnsupportedVersion}, {"negative length", atLength, 0x80, batch.ErrCorrupt}, {"length 0", atLength + 3, 0, batch.ErrCorrupt}} {
+		b := bytes.Clone(three(t, batch.None))
+		b[c.at] = c.b
+		_, _, err := batch.Next(b)
+		var corrupt *batch.CorruptError
+		if !errors.Is(err, c.want) || !errors.Is(err, batch.ErrCorrupt) || !errors.As(err, &corrupt) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if _, err := batch.PeekHeader(b[:batch.HeaderSize]); !errors.Is(err, c.want) {
+			t.Errorf("%s: PeekHeader: %v", c.name, err)
+		}
+	}
+}

@@ -29,8 +29,8 @@ var ErrTooLarge = errors.New("record batch too large")
 // below Produce 7, or a codec id nobody assigned.
 var ErrUnsupportedCompression = errors.New("unsupported compression")
 
-// ErrUnsupportedVersion is returned when a batch is not magic 2 where only
-// that is possible.
+// ErrUnsupportedVersion is returned, as the cause of a CorruptError, when the
+// magic byte is not 2: old message sets, or no batch at all.
 var ErrUnsupportedVersion = errors.New("unsupported record batch version")
 
 // ErrInflated is returned when a compressed batch would inflate beyond the

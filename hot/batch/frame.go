@@ -12,7 +12,7 @@ func PeekHeader(b []byte) (Batch, error) {
 	}
 	h := Batch(b[:HeaderSize:HeaderSize])
 	if h.Magic() != Magic {
-		return nil, &CorruptError{BaseOffset: h.BaseOffset(), Reason: fmt.Sprintf("magic %d, want %d", h.Magic(), Magic)}
+		return nil, &CorruptError{BaseOffset: h.BaseOffset(), Reason: fmt.Sprintf("magic %d, want %d", h.Magic(), Magic), Err: ErrUnsupportedVersion}
 	}
 	if h.length() < HeaderSize-lengthPrefixSize {
 		return nil, &CorruptError{BaseOffset: h.BaseOffset(), Reason: fmt.Sprintf("length %d is below the header's own", h.length())}

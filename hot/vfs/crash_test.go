@@ -189,6 +189,19 @@ func TestWriteFileAtomicSurvivesCrashAnywhere(t *testing.T) {
 	}
 }
 
+func TestMakeDirSurvivesCrash(t *testing.T) {
+	m := vfs.NewMem(1)
+	must(t, vfs.MakeDir(m, "/var/lib/varve"))
+	must(t, vfs.MakeDir(m, "/var/lib/varve/t-0"))
+	must(t, vfs.MakeDir(m, "/var/lib/varve/t-0"))
+	must(t, vfs.WriteFileAtomic(m, "/var/lib/varve/t-0/f", []byte("x")))
+	for got := range outcomes(m, func(c *vfs.Mem) string { return readOr(c, "/var/lib/varve/t-0/f") }) {
+		if got != "x" {
+			t.Fatalf("crash left %q", got)
+		}
+	}
+}
+
 func TestCrashIsSettledBySeed(t *testing.T) {
 	m := vfs.NewMem(1)
 	f := create(t, m, "a", string(bytes.Repeat([]byte("x"), 9000)))

@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -66,6 +67,34 @@ type FS interface {
 	// Lock takes the lock file name exclusively, or returns ErrLocked.
 	// Closing releases it; so does the death of the process.
 	Lock(name string) (io.Closer, error)
+}
+
+// MakeDir makes a directory and its parents, and makes those durable that it
+// had to make: files synced inside are worth nothing if the directory's own
+// name is lost with the power. The directory's parent is synced in any case,
+// since whoever made the directory may have died before syncing it.
+func MakeDir(fsys FS, dir string) error {
+	parents := []string{filepath.Dir(filepath.Clean(dir))}
+	for {
+		parent := parents[len(parents)-1]
+		_, err := fsys.Stat(parent)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, ErrNotExist) || filepath.Dir(parent) == parent {
+			return err
+		}
+		parents = append(parents, filepath.Dir(parent))
+	}
+	if err := fsys.MkdirAll(dir); err != nil {
+		return err
+	}
+	for _, parent := range parents {
+		if err := fsys.SyncDir(parent); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // ReadFile reads a whole file of at most limit bytes.

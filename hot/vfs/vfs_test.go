@@ -174,6 +174,17 @@ func TestNamesFollowOperations(t *testing.T) {
 	})
 }
 
+func TestMakeDirMakesParents(t *testing.T) {
+	systems(t, func(t *testing.T, fsys vfs.FS, dir string) {
+		must(t, vfs.MakeDir(fsys, filepath.Join(dir, "a", "b", "c")))
+		must(t, vfs.MakeDir(fsys, filepath.Join(dir, "a", "b", "c")))
+		must(t, create(t, fsys, filepath.Join(dir, "a", "f"), "x").Close())
+		if err := vfs.MakeDir(fsys, filepath.Join(dir, "a", "f", "g")); err == nil {
+			t.Fatal("made a directory below a file")
+		}
+	})
+}
+
 func TestOpenFileOutlivesItsName(t *testing.T) {
 	systems(t, func(t *testing.T, fsys vfs.FS, dir string) {
 		name := filepath.Join(dir, "a")
