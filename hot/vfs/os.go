@@ -30,8 +30,10 @@ type OSFile interface {
 
 var _ OSFile = (*osFile)(nil)
 
+// osFile does not embed the file: io.WriteString and io.Copy would find
+// methods that work at the kernel's file position.
 type osFile struct {
-	*os.File
+	f   *os.File
 	end int64 // owned by the caller of Write and Truncate
 }
 
@@ -40,7 +42,7 @@ func (osFS) Open(name string) (File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &osFile{File: f}, nil
+	return &osFile{f: f}, nil
 }
 
 func (osFS) Create(name string) (File, error) {
@@ -48,7 +50,7 @@ func (osFS) Create(name string) (File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &osFile{File: f}, nil
+	return &osFile{f: f}, nil
 }
 
 func (osFS) OpenAppend(name string) (File, error) {
@@ -61,7 +63,7 @@ func (osFS) OpenAppend(name string) (File, error) {
 		f.Close()
 		return nil, err
 	}
-	return &osFile{File: f, end: info.Size()}, nil
+	return &osFile{f: f, end: info.Size()}, nil
 }
 
 func (osFS) Rename(oldName, newName string) error      { return os.Rename(oldName, newName) }
@@ -117,21 +119,19 @@ func (osFS) Lock(name string) (io.Closer, error) {
 	return nil, &fs.PathError{Op: "flock", Path: name, Err: err}
 }
 
-func (f *osFile) OS() *os.File { return f.File }
+func (f *osFile) OS() *os.File                             { return f.f }
+func (f *osFile) Fd() uintptr                              { return f.f.Fd() }
+func (f *osFile) SyscallConn() (syscall.RawConn, error)    { return f.f.SyscallConn() }
+func (f *osFile) Name() string                             { return f.f.Name() }
+func (f *osFile) Close() error                             { return f.f.Close() }
+func (f *osFile) ReadAt(p []byte, off int64) (int, error)  { return f.f.ReadAt(p, off) }
+func (f *osFile) WriteAt(p []byte, off int64) (int, error) { return f.f.WriteAt(p, off) }
 
 func (f *osFile) Write(p []byte) (int, error) {
 	n, err := f.WriteAt(p, f.end)
 	f.end += int64(n)
 	return n, err
 }
-
-// ReadFrom keeps io.Copy away from os.File's own, which would write at the
-// kernel's file position.
-func (f *osFile) ReadFrom(r io.Reader) (int64, error) {
-	return io.Copy(writerOnly{f}, r)
-}
-
-type writerOnly struct{ io.Writer }
 
 // vecMax is the kernel's IOV_MAX.
 const vecMax = 1024
@@ -184,20 +184,26 @@ func (f *osFile) writeRest(bufs [][]byte, done int, off int64) (int, error) {
 }
 
 func (f *osFile) Sync() error {
+	return f.retry("fdatasync", func(fd int) error { return unix.Fdatasync(fd) })
+}
+
+// retry runs a system call on the descriptor until no signal interrupts it;
+// the runtime sends signals to threads that are long in one.
+func (f *osFile) retry(op string, call func(fd int) error) error {
+	fd := int(f.f.Fd())
 	for {
-		err := unix.Fdatasync(int(f.Fd()))
-		if err == unix.EINTR {
-			continue
+		err := call(fd)
+		if err == nil {
+			return nil
 		}
-		if err != nil {
-			return &fs.PathError{Op: "fdatasync", Path: f.Name(), Err: err}
+		if err != unix.EINTR {
+			return &fs.PathError{Op: op, Path: f.Name(), Err: err}
 		}
-		return nil
 	}
 }
 
 func (f *osFile) Truncate(size int64) error {
-	if err := f.File.Truncate(size); err != nil {
+	if err := f.f.Truncate(size); err != nil {
 		return err
 	}
 	f.end = size
@@ -205,7 +211,7 @@ func (f *osFile) Truncate(size int64) error {
 }
 
 func (f *osFile) Size() (int64, error) {
-	info, err := f.Stat()
+	info, err := f.f.Stat()
 	if err != nil {
 		return 0, err
 	}
@@ -213,9 +219,9 @@ func (f *osFile) Size() (int64, error) {
 }
 
 func (f *osFile) Preallocate(size int64) error {
-	err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, size)
-	if err == nil || err == unix.EOPNOTSUPP || err == unix.ENOSYS {
+	err := f.retry("fallocate", func(fd int) error { return unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, 0, size) })
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
 		return nil
 	}
-	return &fs.PathError{Op: "fallocate", Path: f.Name(), Err: err}
+	return err
 }

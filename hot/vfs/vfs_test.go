@@ -93,10 +93,12 @@ func TestWriteContinuesAtHandleEnd(t *testing.T) {
 		_, err = f.Write([]byte("cd"))
 		must(t, err)
 		must(t, f.Truncate(8))
-		_, err = io.Copy(f, bytes.NewReader([]byte("z")))
+		_, err = io.WriteString(f, "z")
+		must(t, err)
+		_, err = io.Copy(f, bytes.NewReader([]byte("y")))
 		must(t, err)
 		must(t, f.Close())
-		if got := content(t, fsys, name); got != "X123cd\x00\x00z" {
+		if got := content(t, fsys, name); got != "X123cd\x00\x00zy" {
 			t.Fatalf("content %q", got)
 		}
 	})
