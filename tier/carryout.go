@@ -136,7 +136,11 @@ func (m *Manager) look(l *Leadership, e fxLook, a answer) {
 	var view logView
 	err := l.call(func() error {
 		view.LogOffsets = l.log.Offsets()
-		for _, s := range l.log.Sealed(-1, math.MaxInt64) {
+		from := e.above
+		if e.all {
+			from = -1
+		}
+		for _, s := range l.log.Sealed(from, math.MaxInt64) {
 			view.add(localSegment{
 				base: s.BaseOffset(), end: s.EndOffset(), bytes: s.SizeBytes(), maxTimestamp: s.MaxTimestamp(),
 			}, e.above)

@@ -2,11 +2,11 @@ package tier
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"time"
 
+	"github.com/varvelog/varve/meta/topic"
 	"github.com/varvelog/varve/tier/objstore"
 )
 
@@ -127,36 +127,55 @@ func listInBatches(ctx context.Context, store objstore.Store, prefix string, jud
 
 // bury does one step of the removal of a deleted topic's partition.
 func (m *Manager) bury(e fxBury) {
-	_, err := within(m, m.ctx, e.timeoutMillis, func(ctx context.Context) (struct{}, error) {
+	absent, err := within(m, m.ctx, e.timeoutMillis, func(ctx context.Context) (bool, error) {
 		r := m.archive.Partition(e.p)
 		switch e.step {
 		case graveRetire:
-			return struct{}{}, retire(ctx, r)
-		case graveSweep, graveSweepAgain:
-			return struct{}{}, m.sweep(ctx, r)
+			return retire(ctx, r)
+		case graveSweep:
+			return false, m.sweep(ctx, r, false)
+		case graveSweepAgain:
+			return false, m.sweep(ctx, r, true)
 		default:
-			return struct{}{}, errors.Join(m.archive.Forget(e.p), m.journal.done(e.p))
+			return false, m.forget(e.p)
 		}
 	})
-	m.post(evBuried{e.p, e.step, err})
+	m.post(evBuried{e.p, e.step, absent, err})
 }
 
-// retire fences every leader for good. A partition that never had a manifest
-// needs none now.
-func retire(ctx context.Context, r *Remote) error {
-	state, err := r.Refresh(ctx)
-	if err != nil {
+func (m *Manager) forget(p topic.Partition) error {
+	if err := m.archive.Forget(p); err != nil {
 		return err
 	}
-	if state.Retired || state.LeaderEpoch < 0 && state.End < 0 {
-		return nil
+	if err := m.journal.done(p); err != nil {
+		return fmt.Errorf("note the end of the removal of %s: %w", p, err)
 	}
-	return r.Commit(ctx, Edit{LeaderEpoch: math.MaxInt32, Retire: true})
+	m.log.Info("removed a deleted partition from the bucket", "topic", p.Topic, "partition", p.Index)
+	if m.removed != nil {
+		m.removed(p)
+	}
+	return nil
 }
 
-// sweep deletes everything under the prefix, the head last: as long as anything
-// is left, the retired head fences late leaders.
-func (m *Manager) sweep(ctx context.Context, r *Remote) error {
+// retire fences every leader for good. absent: there is no manifest, so nobody
+// ever claimed it and nothing was ever uploaded.
+func retire(ctx context.Context, r *Remote) (absent bool, err error) {
+	state, err := r.Refresh(ctx)
+	if err != nil {
+		return false, err
+	}
+	if state.LeaderEpoch < 0 && state.End < 0 {
+		return true, nil
+	}
+	if state.Retired {
+		return false, nil
+	}
+	return false, r.Commit(ctx, Edit{LeaderEpoch: math.MaxInt32, Retire: true})
+}
+
+// sweep deletes everything under the prefix; the head only when last: until then
+// the retired head fences late leaders.
+func (m *Manager) sweep(ctx context.Context, r *Remote, last bool) error {
 	head := ""
 	err := listInBatches(ctx, m.archive.deps.Store, r.Prefix(), func(batch []objstore.Object) error {
 		keys := make([]string, 0, len(batch))
@@ -169,22 +188,26 @@ func (m *Manager) sweep(ctx context.Context, r *Remote) error {
 				keys = append(keys, o.Key)
 			}
 		}
-		if len(keys) == 0 {
-			return nil
-		}
-		err := m.archive.deps.Store.Delete(ctx, keys...)
-		m.counts.update(r.Partition().Topic, func(t *TopicCounters) {
-			t.DeleteRequests++
-			if err != nil {
-				t.DeleteErrors++
-			} else {
-				t.DeletedObjects += int64(len(keys))
-			}
-		})
-		return err
+		return m.deleteSwept(ctx, r, keys)
 	})
-	if err != nil || head == "" {
+	if err != nil || head == "" || !last {
 		return err
 	}
-	return m.archive.deps.Store.Delete(ctx, head)
+	return m.deleteSwept(ctx, r, []string{head})
+}
+
+func (m *Manager) deleteSwept(ctx context.Context, r *Remote, keys []string) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	err := m.archive.deps.Store.Delete(ctx, keys...)
+	m.counts.update(r.Partition().Topic, func(t *TopicCounters) {
+		t.DeleteRequests++
+		if err != nil {
+			t.DeleteErrors++
+		} else {
+			t.DeletedObjects += int64(len(keys))
+		}
+	})
+	return err
 }

@@ -13,10 +13,11 @@ type ref struct {
 }
 
 type (
-	fxLook struct {
+	fxLook struct { // answered: evLooked; sealed segments that end above, or all
 		ref
 		above int64
-	} // answered: evLooked; sealed segments that end above
+		all   bool
+	}
 	fxRoll struct{ ref } // answered: evRolled
 	fxLoad struct {
 		ref

@@ -32,9 +32,10 @@ const (
 type (
 	evTopicDeleted struct{ p topic.Partition } // it is in the journal already
 	evBuried       struct {                    // a step of the removal is done, or failed
-		p    topic.Partition
-		step graveStep
-		err  error
+		p      topic.Partition
+		step   graveStep
+		absent bool // there is no manifest: nothing was ever uploaded
+		err    error
 	}
 	fxBury struct { // answered: evBuried
 		p             topic.Partition
@@ -103,6 +104,11 @@ func (e evBuried) apply(c *core, now instant) {
 	switch g.step {
 	case graveRetire:
 		g.at = now.steady + c.cfg.graceMillis
+		if e.absent {
+			g.at, g.step = 0, graveSweepAgain
+			g.advance(c, now)
+			return
+		}
 	case graveSweep:
 		g.at = now.steady + c.cfg.lifetimeMillis()
 	case graveForget:

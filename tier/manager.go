@@ -22,6 +22,7 @@ type Manager struct {
 	archive *Archive
 	log     *slog.Logger
 	journal *journal
+	removed func(topic.Partition)
 	counts  *counters
 	rate    rateLimiter
 	born    time.Time
@@ -62,7 +63,7 @@ func NewManager(cfg ManagerConfig, archive *Archive, deps ManagerDeps) (*Manager
 		return nil, fmt.Errorf("open the journal of topic deletions: %w", err)
 	}
 	m := &Manager{
-		cfg: cfg, archive: archive, log: deps.Logger, journal: j,
+		cfg: cfg, archive: archive, log: deps.Logger, journal: j, removed: deps.Removed,
 		counts: newCounters(), born: time.Now(),
 		signal: make(chan struct{}, 1),
 		core:   newCore(cfg.core()), byGen: map[uint64]*Leadership{}, led: map[topic.Partition]*Leadership{},

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"log/slog"
 	"time"
+
+	"github.com/varvelog/varve/meta/topic"
 )
 
 // ManagerConfig bounds the manager's work.
@@ -91,4 +93,7 @@ type ManagerDeps struct {
 	// JournalPath is a file that remembers topic deletions until they are done;
 	// empty keeps them in memory only.
 	JournalPath string
+	// Removed, when set, is told when a removal that TopicDeleted began is done:
+	// nothing of the partition is left in the bucket. No lock is held.
+	Removed func(p topic.Partition)
 }

@@ -67,6 +67,7 @@ type partition struct {
 
 	lookRest, callRest, copyRest, deleteRest, collectRest backoff
 
+	unsealed               int   // looks in a row that missed a rolled segment
 	recheckAt              int64 // steady; look at the log again then; 0 = no need
 	copyReady, deleteReady bool  // work waits that nothing but the store holds up
 
@@ -120,6 +121,10 @@ func (p *partition) advance(c *core, now instant) {
 }
 
 func (p *partition) advanceLanes(c *core, now instant) {
+	if !p.cfg.Enabled && !p.cfg.DeleteOnDisable {
+		p.withdraw(c) // not tiered: no business with the log or the bucket
+		return
+	}
 	p.lookLane(c, now)
 	if !p.looked || !p.needsArchive() {
 		return
@@ -129,9 +134,6 @@ func (p *partition) advanceLanes(c *core, now instant) {
 	}
 	p.releaseLane(c, now)
 	p.tellLog(c)
-	if !p.cfg.Enabled && !p.cfg.DeleteOnDisable {
-		return
-	}
 	p.retainLane(c, now)
 	p.rollLane(c, now)
 	p.copyLane(c, now)
@@ -139,6 +141,16 @@ func (p *partition) advanceLanes(c *core, now instant) {
 	p.collectLane(c, now)
 	if p.wantsCommit(now) && p.claimLane(c, now) {
 		p.commitLane(c, now)
+	}
+}
+
+// withdraw takes back what the log was told of the archive.
+func (p *partition) withdraw(c *core) {
+	p.abandonAll(c)
+	p.watchFor(c, math.MaxInt64)
+	if p.told >= 0 {
+		p.told = -1
+		c.emit(fxSetRemoteEnd{p.ref(), -1})
 	}
 }
 
@@ -172,7 +184,7 @@ func (p *partition) lookLane(c *core, now instant) {
 		return
 	}
 	p.looking, p.dirty, p.recheckAt = true, false, 0
-	c.emit(fxLook{p.ref(), p.end()})
+	c.emit(fxLook{p.ref(), p.end(), !p.claimed})
 }
 
 func (e evLooked) apply(c *core, now instant) {
@@ -194,9 +206,25 @@ func (e evLooked) apply(c *core, now instant) {
 		if p.log.End > p.log.LogStart {
 			p.recheckAt = now.steady + c.cfg.recheckMillis
 		}
+		p.awaitSealed(now)
 		p.dropCovered()
 	}
 	p.advance(c, now)
+}
+
+// awaitSealed looks again soon when a segment was rolled but is not sealed yet:
+// the log shows it once it is synced.
+func (p *partition) awaitSealed(now instant) {
+	sealedTo := max(p.end(), p.log.LocalStart)
+	if n := len(p.log.sealed); n > 0 {
+		sealedTo = max(sealedTo, p.log.sealed[n-1].end)
+	}
+	if p.log.ActiveBase <= sealedTo {
+		p.unsealed = 0
+		return
+	}
+	p.recheckAt = now.steady + min(int64(200)<<min(p.unsealed, 8), backoffMaxMillis)
+	p.unsealed++
 }
 
 // takeView replaces the view of the log. It carries over how long each segment
