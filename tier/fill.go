@@ -29,6 +29,14 @@ func (t *target) chunkKey(i int) chunkKey {
 	return chunkKey{object: t.remote.objectKey(t.segment.ID), chunk: int32(i)}
 }
 
+// endOf is the offset after chunk i.
+func (t *target) endOf(i int) int64 {
+	if i+1 < len(t.index.chunks) {
+		return t.index.chunks[i+1].base
+	}
+	return t.segment.End
+}
+
 // reader fetches chunks: one GET for a run of adjacent ones, at most
 // ReadParallelism at a time, each chunk once for all who want it.
 //

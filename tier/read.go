@@ -1,6 +1,7 @@
 package tier
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,15 +10,19 @@ import (
 	"github.com/varvelog/varve/tier/objstore"
 )
 
+// wholeObjectBytes is the size up to which an object is read whole when its index
+// is wanted: the bytes cost less time than a second request.
+const wholeObjectBytes = 1 << 20
+
 // target returns the object of a segment with its index: cached, or read in one
-// GET of the lookup region.
+// GET of the lookup region, which of a small object brings the chunks along.
 func (r *Remote) target(ctx context.Context, s RemoteSegment) (*target, error) {
 	x, err := r.a.indexes.load(ctx, r.objectKey(s.ID), r.a.spawn, func(ctx context.Context) (*objectIndex, error) {
 		ctx, cancel := context.WithTimeout(ctx, r.a.cfg.GetTimeout)
 		defer cancel()
 		x, err := r.readIndex(ctx, &s)
-		if errors.Is(err, ErrCorrupt) {
-			r.a.log.Warn("archive index damaged, fetching it again", "object", r.Key(s.ID), "err", err)
+		if err != nil && !errors.Is(err, ErrMissing) && !errors.Is(err, ErrUnsupported) && ctx.Err() == nil {
+			r.a.log.Warn("read archive index again", "object", r.Key(s.ID), "err", err)
 			x, err = r.readIndex(ctx, &s)
 		}
 		return x, err
@@ -30,23 +35,46 @@ func (r *Remote) target(ctx context.Context, s RemoteSegment) (*target, error) {
 
 func (r *Remote) readIndex(ctx context.Context, s *RemoteSegment) (*objectIndex, error) {
 	key := r.Key(s.ID)
-	b := make([]byte, s.lookupBytes)
-	obj, err := objstore.ReadAt(ctx, r.a.deps.Store, key, b, s.lookupAt)
+	from := s.lookupAt
+	if s.StoredBytes <= wholeObjectBytes {
+		from = 0
+	}
+	b := make([]byte, s.lookupAt+s.lookupBytes-from)
+	obj, err := objstore.ReadAt(ctx, r.a.deps.Store, key, b, from)
 	switch {
 	case errors.Is(err, objstore.ErrNotFound):
 		return nil, fmt.Errorf("%s: %w", key, ErrMissing)
 	case errors.Is(err, objstore.ErrRange):
-		return nil, &CorruptError{Key: key, Offset: s.lookupAt, Reason: fmt.Sprintf("shorter than the manifest says: %v", err)}
+		return nil, &CorruptError{Key: key, Offset: from, Reason: fmt.Sprintf("shorter than the manifest says: %v", err)}
 	case err != nil:
 		return nil, storeError("read index", err)
 	case obj.Size != s.StoredBytes:
 		return nil, &CorruptError{Key: key, Offset: -1, Reason: fmt.Sprintf("object of %d bytes, manifest has %d", obj.Size, s.StoredBytes)}
 	}
-	x, err := decodeIndex(b, s)
+	x, err := decodeIndex(b[s.lookupAt-from:], s)
 	if err != nil {
 		return nil, named(err, key)
 	}
+	if from == 0 {
+		r.keepChunks(s, x, b)
+	}
 	return x, nil
+}
+
+// keepChunks caches the chunks of an object that was read whole. One that fails
+// its check is left out: who wants it fetches it again and finds out.
+func (r *Remote) keepChunks(s *RemoteSegment, x *objectIndex, object []byte) {
+	t := target{remote: r, segment: *s, index: x}
+	for i := range x.chunks {
+		c := &x.chunks[i]
+		stored := object[c.at : c.at+c.stored]
+		if c.encoding == encodingRaw {
+			stored = bytes.Clone(stored) // not to hold the whole object for one chunk
+		}
+		if raw, err := r.a.decodeChunk(c, s.End, stored); err == nil {
+			r.a.reader.chunks.put(t.chunkKey(i), raw)
+		}
+	}
 }
 
 // Read returns whole batches from the one that holds offset on: at least one,
@@ -81,37 +109,75 @@ func (r *Remote) read(ctx context.Context, offset int64, maxBytes int, upper int
 
 	out := &Chunk{start: offset, next: offset}
 	i := t.index.chunkFor(offset)
+	rd.begin(st, r, t.endOf(i), int64(t.index.chunks[i].raw))
 	raw, err := rd.chunk(ctx, t, i)
-	for err == nil {
-		part, start, next, more := cutBatches(raw, offset, maxBytes-out.n, upper, out.n == 0)
-		if len(part) > 0 {
-			if out.n == 0 {
-				out.start = start
-			}
-			out.parts = append(out.parts, part)
-			out.n += len(part)
-			out.next, offset = next, next
-		}
-		if !more {
-			break
-		}
-		if i++; i == len(t.index.chunks) {
-			break
-		}
-		if out.n == 0 {
-			raw, err = rd.chunk(ctx, t, i) // the offset lies in a gap between batches
-			continue
-		}
-		var ok bool
-		if raw, ok = rd.cached(t, i); !ok {
-			break
-		}
-	}
 	if err != nil {
 		return nil, err
 	}
-	rd.advance(st, r, out.next)
+	for out.take(raw, maxBytes, upper) {
+		if i++; i == len(t.index.chunks) {
+			end := t.segment.End
+			if t = r.targetAtHand(end); t == nil {
+				if out.n == 0 {
+					return r.read(ctx, end, maxBytes, upper)
+				}
+				break
+			}
+			i = 0
+		}
+		var ok bool
+		if raw, ok = rd.cached(t, i); ok {
+			continue
+		}
+		if out.n > 0 {
+			break
+		}
+		// The offset lies in a gap between batches.
+		if raw, err = rd.chunk(ctx, t, i); err != nil {
+			return nil, err
+		}
+	}
+	rd.end(st, out.next, int64(out.n))
 	return out, nil
+}
+
+// take appends what fits of a chunk's batches; false when nothing after them can.
+func (c *Chunk) take(raw []byte, maxBytes int, upper int64) bool {
+	part, start, next, more := cutBatches(raw, c.next, maxBytes-c.n, upper, c.n == 0)
+	if len(part) > 0 {
+		if c.n == 0 {
+			c.start = start
+		}
+		c.parts = append(c.parts, part)
+		c.n += len(part)
+		c.next = next
+	}
+	return more && c.n < maxBytes || c.n == 0 && more
+}
+
+// targetAtHand is the object that holds offset if it takes no I/O to know it.
+func (r *Remote) targetAtHand(offset int64) *target {
+	m := r.current.Load()
+	if m == nil || m.retired || offset < m.start || offset >= m.end {
+		return nil
+	}
+	entries := m.tail
+	if i := m.pageFor(offset); i < len(m.pages) {
+		p, ok := r.a.pages.get(pageKey{r.key, m.pages[i].id})
+		if !ok {
+			return nil
+		}
+		entries = p.entries[m.pages[i].dead:]
+	}
+	i := entryFor(entries, offset)
+	if i == len(entries) {
+		return nil
+	}
+	x, ok := r.a.indexes.get(r.objectKey(entries[i].ID))
+	if !ok {
+		return nil
+	}
+	return &target{remote: r, segment: entries[i], index: x}
 }
 
 // ProducerSnapshot returns the producer state at the end of the segment that
