@@ -33,8 +33,20 @@ var _ OSFile = (*osFile)(nil)
 // osFile does not embed the file: io.WriteString and io.Copy would find
 // methods that work at the kernel's file position.
 type osFile struct {
-	f   *os.File
+	f *os.File
+	// raw holds on to the descriptor during a system call: without it, a Close
+	// at the wrong moment lets the call hit whatever file is opened next.
+	raw syscall.RawConn
 	end int64 // owned by the caller of Write and Truncate
+}
+
+func newOSFile(f *os.File, end int64) (File, error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return &osFile{f: f, raw: raw, end: end}, nil
 }
 
 func (osFS) Open(name string) (File, error) {
@@ -42,7 +54,7 @@ func (osFS) Open(name string) (File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &osFile{f: f}, nil
+	return newOSFile(f, 0)
 }
 
 func (osFS) Create(name string) (File, error) {
@@ -50,7 +62,7 @@ func (osFS) Create(name string) (File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &osFile{f: f}, nil
+	return newOSFile(f, 0)
 }
 
 func (osFS) OpenAppend(name string) (File, error) {
@@ -63,7 +75,7 @@ func (osFS) OpenAppend(name string) (File, error) {
 		f.Close()
 		return nil, err
 	}
-	return &osFile{f: f, end: info.Size()}, nil
+	return newOSFile(f, info.Size())
 }
 
 func (osFS) Rename(oldName, newName string) error      { return os.Rename(oldName, newName) }
@@ -121,7 +133,7 @@ func (osFS) Lock(name string) (io.Closer, error) {
 
 func (f *osFile) OS() *os.File                             { return f.f }
 func (f *osFile) Fd() uintptr                              { return f.f.Fd() }
-func (f *osFile) SyscallConn() (syscall.RawConn, error)    { return f.f.SyscallConn() }
+func (f *osFile) SyscallConn() (syscall.RawConn, error)    { return f.raw, nil }
 func (f *osFile) Name() string                             { return f.f.Name() }
 func (f *osFile) Close() error                             { return f.f.Close() }
 func (f *osFile) ReadAt(p []byte, off int64) (int, error)  { return f.f.ReadAt(p, off) }
@@ -144,12 +156,13 @@ func (f *osFile) WritevAt(bufs [][]byte, off int64) (int, error) {
 		for _, b := range part {
 			want += len(b)
 		}
-		n, err := unix.Pwritev(int(f.Fd()), part, off+int64(total))
-		if err == unix.EINTR {
-			continue
-		}
+		n := 0
+		err := f.retry("pwritev", func(fd int) (err error) {
+			n, err = unix.Pwritev(fd, part, off+int64(total))
+			return err
+		})
 		if err != nil {
-			return total, &fs.PathError{Op: "pwritev", Path: f.Name(), Err: err}
+			return total, err
 		}
 		total += n
 		if n < want {
@@ -190,16 +203,21 @@ func (f *osFile) Sync() error {
 // retry runs a system call on the descriptor until no signal interrupts it;
 // the runtime sends signals to threads that are long in one.
 func (f *osFile) retry(op string, call func(fd int) error) error {
-	fd := int(f.f.Fd())
-	for {
-		err := call(fd)
-		if err == nil {
-			return nil
+	var err error
+	closed := f.raw.Control(func(fd uintptr) {
+		for {
+			if err = call(int(fd)); err != unix.EINTR {
+				return
+			}
 		}
-		if err != unix.EINTR {
-			return &fs.PathError{Op: op, Path: f.Name(), Err: err}
-		}
+	})
+	if closed != nil {
+		err = fs.ErrClosed
 	}
+	if err != nil {
+		return &fs.PathError{Op: op, Path: f.Name(), Err: err}
+	}
+	return nil
 }
 
 func (f *osFile) Truncate(size int64) error {

@@ -254,6 +254,26 @@ func TestWriteFileAtomicReplaces(t *testing.T) {
 	})
 }
 
+func TestClosedFileRefusesEverything(t *testing.T) {
+	systems(t, func(t *testing.T, fsys vfs.FS, dir string) {
+		f := create(t, fsys, filepath.Join(dir, "a"), "x")
+		must(t, f.Close())
+		for name, err := range map[string]error{
+			"read":     second(f.ReadAt(make([]byte, 1), 0)),
+			"write":    second(f.Write([]byte("y"))),
+			"writev":   second(f.WritevAt([][]byte{{1}}, 0)),
+			"sync":     f.Sync(),
+			"truncate": f.Truncate(0),
+			"allocate": f.Preallocate(10),
+			"size":     second(f.Size()),
+		} {
+			if !errors.Is(err, fs.ErrClosed) {
+				t.Errorf("%s after Close: %v", name, err)
+			}
+		}
+	})
+}
+
 func TestOSFileGivesDescriptor(t *testing.T) {
 	f := create(t, vfs.OS(), filepath.Join(t.TempDir(), "a"), "x")
 	defer f.Close()
