@@ -248,7 +248,7 @@ func (t *tail) mustRoll(c *LogConfig, b batch.Batch, size, now int64) bool {
 		waited = b.MaxTimestamp() - first
 	}
 	return t.pos > c.SegmentBytes-size ||
-		waited > c.SegmentMillis-t.jitter ||
+		waited > c.segmentMillis()-t.jitter ||
 		int64(t.ix.ix.len()+2)*indexEntrySize > c.SegmentIndexBytes ||
 		b.LastOffset()-t.seg.base > math.MaxInt32
 }

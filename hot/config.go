@@ -180,3 +180,12 @@ func (c LogConfig) localRetention() (millis, bytes int64) {
 // offloads says whether sealed segments go to the bucket, so that a local
 // copy is not the only one.
 func (c LogConfig) offloads() bool { return c.Tiered && !c.CopyDisabled }
+
+// segmentMillis is segment.ms, shortened so that a record can be compacted
+// within max.compaction.lag.ms (KIP-354).
+func (c LogConfig) segmentMillis() int64 {
+	if c.Compact && c.MaxCompactionLagMillis > 0 {
+		return min(c.SegmentMillis, c.MaxCompactionLagMillis)
+	}
+	return c.SegmentMillis
+}

@@ -243,6 +243,8 @@ func (r *crashRun) work() {
 			r.check(err)
 		case n < 97:
 			s.finishSealed()
+			_, err := c.log.Compact(context.Background(), r.now)
+			r.check(err)
 		case n < 98:
 			c.log.idle()
 		default:

@@ -20,7 +20,7 @@
 //
 // # Locks
 //
-// Order: Log.maintMu → Log.appendMu → Log.stateMu. appendMu serialises
+// Order: Log.compactMu → Log.maintMu → Log.appendMu → Log.stateMu. appendMu serialises
 // appenders and guards the tail alone; it is held across the write. stateMu guards producer
 // state and is never held across I/O. Readers take none of them: they see
 // atomically published offsets, segment lists and indexes. The offset cell,

@@ -57,6 +57,12 @@ func (c *fileCache) acquire(s *segment, write bool) (*handle, error) {
 		return nil, fmt.Errorf("open segment %d: %w", s.base, err)
 	}
 	c.mu.Lock()
+	if s.is(segGone) {
+		// The name may be another segment's by now.
+		c.mu.Unlock()
+		f.Close()
+		return nil, ErrSegmentGone
+	}
 	if h := s.handle; h != nil && (h.writable || !write) {
 		c.pinLocked(h)
 		c.mu.Unlock()
@@ -70,6 +76,20 @@ func (c *fileCache) acquire(s *segment, write bool) (*handle, error) {
 	evicted := c.evictLocked()
 	c.mu.Unlock()
 	closeHandles(old, evicted)
+	return h, nil
+}
+
+// adopt opens a new segment's file under the name it has now and pins it.
+func (c *fileCache) adopt(s *segment, path string) (*handle, error) {
+	f, err := c.fs.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	h := &handle{file: f, seg: s, pins: 1, attached: true}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.handle = h
+	c.open++
 	return h, nil
 }
 

@@ -33,6 +33,8 @@ type Log struct {
 	latest   atomic.Pointer[lineage.Entry]     // last entry of the chain
 	meta     atomic.Pointer[map[string]string] // reserved for tests of laziness
 
+	compactMu sync.Mutex // one compaction at a time; taken before maintMu
+
 	maintMu sync.Mutex // guards the following; held across maintenance I/O
 	saved   partitionState
 	spare   int64         // checkpoint snapshot that is not a segment's, -1 none

@@ -55,6 +55,7 @@ func (l *Log) truncateLocked(off int64) error {
 		st.recovery, st.segment, st.position = l.saved.recovery, l.saved.segment, l.saved.position
 	}
 	st.highWatermark = min(l.hw.Load(), off)
+	st.cleanPoint = min(l.saved.cleanPoint, off)
 	st.snapshot, st.firstUnstable = 0, -1 // not known: replayed on need
 	l.setChain(chain)
 	st.epoch, st.epochs = *l.latest.Load(), uint32(len(chain))
