@@ -52,10 +52,14 @@ func rootCommand() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.AddCommand(
+		demoCommand(),
+		devCommand(),
+		serveCommand(),
 		topicCommand(),
 		produceCommand(),
 		consumeCommand(),
 		offsetsCommand(),
+		segmentsCommand(),
 		versionCommand(),
 	)
 	return root

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -154,7 +153,7 @@ func (r offsetsRow) cells() []string {
 	case *r.AtTime < 0:
 		cells = append(cells, "none", "-")
 	default:
-		cells = append(cells, fmt.Sprint(*r.AtTime), time.UnixMilli(*r.Timestamp).UTC().Format("2006-01-02T15:04:05.000Z"))
+		cells = append(cells, fmt.Sprint(*r.AtTime), moment(*r.Timestamp))
 	}
 	return cells
 }

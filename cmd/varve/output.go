@@ -7,6 +7,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 )
 
@@ -34,16 +35,5 @@ func (o *output) table(w io.Writer, header []string, rows [][]string) error {
 	return tw.Flush()
 }
 
-// humanBytes prints a size in binary units, as `du -h` does.
-func humanBytes(n int64) string {
-	const unit = 1024
-	if n < unit {
-		return fmt.Sprintf("%d B", n)
-	}
-	value, exp := float64(n)/unit, 0
-	for value >= unit && exp < 4 {
-		value /= unit
-		exp++
-	}
-	return fmt.Sprintf("%.1f %ciB", value, "KMGTP"[exp])
-}
+// humanBytes prints a size in binary units.
+func humanBytes(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+const (
+	defaultHTTP = "127.0.0.1:9644"
+	// stopLimit is how long a node may take to end in order.
+	stopLimit = 60 * time.Second
+)
+
+// devSettings are the settings of one node on embedded defaults: everything
+// under dir, with a folder as the bucket unless a store is named.
+func devSettings(dir, listen, http, store string) settings {
+	if store == "" {
+		if abs, err := filepath.Abs(dir); err == nil {
+			dir = abs
+		}
+		store = "file://" + filepath.Join(dir, "bucket")
+	}
+	return settings{
+		"node.id":                   "1",
+		"listeners":                 "PLAINTEXT://" + listen,
+		"log.dirs":                  dir,
+		"auto.create.topics.enable": "true",
+		"varve.http.listen":         http,
+		"varve.tier.store":          store,
+	}
+}
+
+func devCommand() *cobra.Command {
+	var (
+		dir, listen, http, store string
+		set                      []string
+		run                      runner
+	)
+	cmd := &cobra.Command{
+		Use:   "dev",
+		Short: "Run one node on embedded defaults, with a folder as its bucket",
+		Example: "  varve dev\n" +
+			"  varve dev --dir /data --store 's3://bucket/varve?region=eu-central-1' --set num.partitions=6",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s := devSettings(dir, listen, http, store)
+			if err := s.addPairs(set); err != nil {
+				return err
+			}
+			return run.run(cmd.Context(), s, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	cmd.Flags().StringVar(&dir, "dir", "varve-data", "where everything is kept")
+	cmd.Flags().StringVar(&listen, "listen", defaultListen, "HOST:PORT for Kafka clients (port 0: any free one)")
+	cmd.Flags().StringVar(&http, "http", defaultHTTP, "HOST:PORT of the console, metrics and health (empty: none)")
+	cmd.Flags().StringVar(&store, "store", "", "the bucket: file:///path or s3://bucket/prefix?endpoint=…&region=…&path-style=true (default: DIR/bucket)")
+	cmd.Flags().StringArrayVar(&set, "set", nil, "any broker setting by Kafka's name, NAME=VALUE, repeatable")
+	run.flags(cmd)
+	return cmd
+}
+
+func serveCommand() *cobra.Command {
+	var (
+		config string
+		set    []string
+		run    runner
+	)
+	cmd := &cobra.Command{
+		Use:   "serve --config FILE",
+		Short: "Run a node in production, from a YAML file, the environment and flags",
+		Long: "Settings carry Kafka's names and defaults; Varve's own start with varve. They are taken from the\n" +
+			"file, then from the environment (VARVE_NUM_PARTITIONS is num.partitions, VARVE_TIER_STORE is\n" +
+			"varve.tier.store), then from --set; the later wins. An unknown name is an error.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s := settings{}
+			if config == "" {
+				return errors.New("--config FILE is needed; for a node on embedded defaults use `varve dev`")
+			}
+			if err := s.addFile(config); err != nil {
+				return err
+			}
+			if err := s.addEnvironment(os.Environ()); err != nil {
+				return err
+			}
+			if err := s.addPairs(set); err != nil {
+				return err
+			}
+			return run.run(cmd.Context(), s, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	cmd.Flags().StringVar(&config, "config", "", "YAML file of broker settings")
+	cmd.Flags().StringArrayVar(&set, "set", nil, "a broker setting, NAME=VALUE, repeatable")
+	run.flags(cmd)
+	return cmd
+}
+
+// runner runs a node until it is told to stop.
+type runner struct {
+	readyFile string
+	logLevel  string
+	logJSON   bool
+}
+
+func (r *runner) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&r.readyFile, "ready-file", "", "write the addresses as JSON here once the node serves")
+	cmd.Flags().StringVar(&r.logLevel, "log-level", "info", "debug, info, warn or error")
+	cmd.Flags().BoolVar(&r.logJSON, "log-json", false, "log JSON lines instead of text")
+}
+
+func (r *runner) logger(w io.Writer) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(r.logLevel)); err != nil {
+		return nil, fmt.Errorf("--log-level %q: choose debug, info, warn or error", r.logLevel)
+	}
+	opts := &slog.HandlerOptions{Level: level}
+	if r.logJSON {
+		return slog.New(slog.NewJSONHandler(w, opts)), nil
+	}
+	return slog.New(slog.NewTextHandler(w, opts)), nil
+}
+
+func (r *runner) run(ctx context.Context, s settings, out, logTo io.Writer) (err error) {
+	log, err := r.logger(logTo)
+	if err != nil {
+		return err
+	}
+	n, err := startNode(ctx, s, log)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopLimit)
+		defer cancel()
+		err = errors.Join(err, n.Close(stop))
+	}()
+	fmt.Fprintf(out, "varve %s: Kafka clients at %s", version, n.Kafka)
+	if n.HTTP != "" {
+		fmt.Fprintf(out, ", console at http://%s/", n.HTTP)
+	}
+	fmt.Fprintln(out)
+	if err := r.ready(n); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-n.failed:
+		return err
+	}
+}
+
+// ready writes the addresses in one step, so that a reader never sees half.
+func (r *runner) ready(n *node) error {
+	if r.readyFile == "" {
+		return nil
+	}
+	b, err := json.Marshal(struct {
+		Kafka string `json:"kafka"`
+		HTTP  string `json:"http"`
+	}{n.Kafka, n.HTTP})
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(r.readyFile+".tmp", b, 0o644); err != nil {
+		return fmt.Errorf("write the ready file: %w", err)
+	}
+	return os.Rename(r.readyFile+".tmp", r.readyFile)
+}

@@ -1,0 +1,336 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/varvelog/varve/broker"
+	"github.com/varvelog/varve/hot"
+	"github.com/varvelog/varve/hot/vfs"
+	"github.com/varvelog/varve/meta"
+	"github.com/varvelog/varve/meta/conf"
+	"github.com/varvelog/varve/meta/topic"
+	"github.com/varvelog/varve/ops"
+	"github.com/varvelog/varve/replica"
+	"github.com/varvelog/varve/tier"
+	"github.com/varvelog/varve/tier/objstore"
+)
+
+// node is one running broker: the rooms, wired.
+//
+// Rooms are opened from the inside out and closed in the order of closers,
+// which is the reverse: the front door first, so that nothing new comes in,
+// and the metadata last.
+type node struct {
+	Kafka string // address for clients
+	HTTP  string // address of the console; "" when there is none
+
+	dir     string
+	conf    conf.Broker
+	log     *slog.Logger
+	cause   atomic.Pointer[error] // the first failure the process cannot live with
+	failed  chan error            // gets the same, once
+	closers []closer
+
+	meta    *meta.Node
+	self    meta.Broker
+	hot     *hot.Store
+	store   *objstore.Counted // nil without a bucket
+	archive *tier.Archive
+	tier    *tier.Manager
+	replica *replica.Manager
+	broker  *broker.Server
+}
+
+type closer struct {
+	what  string
+	close func(context.Context) error
+}
+
+// startNode opens everything and returns when clients are served. What it
+// opened is closed again when a later step fails.
+func startNode(ctx context.Context, s settings, log *slog.Logger) (_ *node, err error) {
+	b, err := conf.ParseBroker(s)
+	if err != nil {
+		return nil, err
+	}
+	if len(b.LogDirs) != 1 {
+		return nil, fmt.Errorf("log.dirs names %d directories: Varve keeps one; name the one to use", len(b.LogDirs))
+	}
+	n := &node{dir: b.LogDirs[0], conf: b, log: log, failed: make(chan error, 1)}
+	defer func() {
+		if err != nil {
+			stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopLimit)
+			defer cancel()
+			err = errors.Join(err, n.Close(stop))
+		}
+	}()
+	listener, err := n.listen()
+	if err != nil {
+		return nil, err
+	}
+	n.onClose("listener", func(context.Context) error { return ignoreClosed(listener.Close()) })
+	for _, open := range []func(context.Context) error{n.openMeta, n.openHot, n.openTier, n.openReplica, n.openBroker} {
+		if err := open(ctx); err != nil {
+			return nil, err
+		}
+	}
+	go func() {
+		if err := n.broker.Serve(listener); err != nil && !errors.Is(err, net.ErrClosed) {
+			n.fail(fmt.Errorf("serve Kafka clients: %w", err))
+		}
+	}()
+	if err := n.openHTTP(ctx); err != nil {
+		return nil, err
+	}
+	log.Info("node serves", "node", b.NodeID, "kafka", n.Kafka, "http", n.HTTP, "dir", n.dir, "store", b.VarveTierStore, "set", s.names())
+	return n, nil
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+func (n *node) onClose(what string, f func(context.Context) error) {
+	n.closers = append(n.closers, closer{what, f})
+}
+
+// fail reports the first failure that the process cannot live with.
+func (n *node) fail(err error) {
+	if n.cause.CompareAndSwap(nil, &err) {
+		n.failed <- err
+	}
+}
+
+// failure is what fail was told first, or nil.
+func (n *node) failure() error {
+	if err := n.cause.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// Close ends the node in order; what fails to close is named.
+func (n *node) Close(ctx context.Context) error {
+	var errs []error
+	for len(n.closers) > 0 {
+		c := n.closers[len(n.closers)-1]
+		n.closers = n.closers[:len(n.closers)-1]
+		if err := c.close(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("close %s: %w", c.what, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// listen takes the one plain listener that is served. It is opened before
+// anything else, so that a taken address is said before any data is touched.
+func (n *node) listen() (net.Listener, error) {
+	address, err := plainAddress("listeners", n.conf.Listeners)
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen for Kafka clients: %w: stop what uses the address, or choose another with --listen or listeners", err)
+	}
+	n.Kafka = l.Addr().String()
+	return l, nil
+}
+
+// plainAddress reads a listener setting of the form PLAINTEXT://HOST:PORT.
+func plainAddress(name, value string) (string, error) {
+	protocol, address, ok := strings.Cut(value, "://")
+	if !ok || strings.Contains(address, ",") || !strings.EqualFold(protocol, "PLAINTEXT") {
+		return "", fmt.Errorf("%s=%s: one listener PLAINTEXT://HOST:PORT is served", name, value)
+	}
+	return address, nil
+}
+
+// advertised is the address that clients are told.
+func (n *node) advertised() (host string, port int32, err error) {
+	address := n.Kafka
+	if n.conf.AdvertisedListeners != n.conf.Listeners {
+		if address, err = plainAddress("advertised.listeners", n.conf.AdvertisedListeners); err != nil {
+			return "", 0, err
+		}
+	}
+	host, portText, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", 0, fmt.Errorf("advertised.listeners: %w", err)
+	}
+	if ip := net.ParseIP(host); host == "" || (ip != nil && ip.IsUnspecified()) {
+		return "", 0, fmt.Errorf("listeners=%s listens everywhere: say with advertised.listeners=PLAINTEXT://HOST:PORT where clients reach this node", n.conf.Listeners)
+	}
+	p, err := strconv.ParseInt(portText, 10, 32)
+	if err != nil {
+		return "", 0, fmt.Errorf("advertised.listeners: port %q: %w", portText, err)
+	}
+	return host, int32(p), nil
+}
+
+func (n *node) openMeta(ctx context.Context) (err error) {
+	host, port, err := n.advertised()
+	if err != nil {
+		return err
+	}
+	n.meta, err = meta.Open(
+		meta.Config{Dir: filepath.Join(n.dir, "meta"), NodeID: n.conf.NodeID, Broker: n.conf},
+		meta.Deps{Logger: n.log.With("room", "meta"), Fatal: n.fail})
+	if err != nil {
+		return fmt.Errorf("open the metadata in %s: %w", filepath.Join(n.dir, "meta"), err)
+	}
+	n.onClose("metadata", n.meta.Close)
+	n.self, err = n.meta.RegisterBroker(ctx, meta.Registration{
+		ID: n.conf.NodeID, Host: host, Port: port, Rack: n.conf.Rack, Incarnation: topic.NewID()})
+	if err != nil {
+		return fmt.Errorf("register broker %d: %w", n.conf.NodeID, err)
+	}
+	return nil
+}
+
+func (n *node) openHot(context.Context) (err error) {
+	cfg := hot.DefaultConfig(filepath.Join(n.dir, "log"))
+	if n.conf.VarveDurability == hot.Replicated.String() {
+		cfg.Durability = hot.Replicated
+	}
+	if n.conf.VarveDiskReserveBytes > 0 {
+		cfg.ReserveBytes = n.conf.VarveDiskReserveBytes
+	}
+	n.hot, err = hot.Open(cfg, hot.Deps{FS: vfs.OS(), Logger: n.log.With("room", "hot")})
+	if err != nil {
+		return fmt.Errorf("open the log directory %s: %w", cfg.Dir, err)
+	}
+	n.onClose("log directory", n.hot.Close)
+	return nil
+}
+
+// probeLimit bounds the start-up question whether the store can do
+// conditional writes.
+const probeLimit = 30 * time.Second
+
+func (n *node) openTier(ctx context.Context) error {
+	if !n.conf.TieringEnabled() {
+		n.log.Warn("no bucket is configured: topics cannot be tiered", "setting", "varve.tier.store")
+		return nil
+	}
+	inner, err := objstore.Open(ctx, n.conf.VarveTierStore, objstore.Options{Logger: n.log.With("room", "store")})
+	if err != nil {
+		return fmt.Errorf("varve.tier.store=%s: %w", n.conf.VarveTierStore, err)
+	}
+	n.store = objstore.NewCounted(inner, nil)
+	if err := n.probeStore(ctx); err != nil {
+		return err
+	}
+	cfg := tier.DefaultConfig()
+	cfg.Prefix = n.conf.VarveTierPrefix
+	cfg.CacheBytes = n.conf.VarveTierCacheBytes
+	cfg.ReadParallelism = int(n.conf.VarveTierReadParallelism)
+	cfg.SpoolDir = filepath.Join(n.dir, "tier", "spool")
+	n.archive, err = tier.OpenArchive(cfg, tier.Deps{Store: n.store, DB: filepath.Join(n.dir, "tier", "manifests.db"), Logger: n.log.With("room", "tier")})
+	if err != nil {
+		return fmt.Errorf("open the archive: %w", err)
+	}
+	n.onClose("archive", n.archive.Close)
+	n.tier, err = tier.NewManager(n.tierConfig(), n.archive, tier.ManagerDeps{
+		Logger: n.log.With("room", "tier"), JournalPath: filepath.Join(n.dir, "tier", "deletions.journal")})
+	if err != nil {
+		return fmt.Errorf("start the tiering manager: %w", err)
+	}
+	n.onClose("tiering manager", n.tier.Close)
+	return nil
+}
+
+// probeStore makes sure that the manifest can be replaced by compare-and-swap,
+// on which everything in the bucket rests.
+func (n *node) probeStore(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probeLimit)
+	defer cancel()
+	err := objstore.CheckConditional(ctx, n.store)
+	if err == nil {
+		return nil
+	}
+	if n.conf.VarveTierFencing == "lease" {
+		return fmt.Errorf("varve.tier.fencing=lease is not served: a store with conditional writes is needed (%w)", err)
+	}
+	if errors.Is(err, objstore.ErrUnavailable) {
+		// An outage is no reason to refuse to start: what is local is served,
+		// and the backlog drains when the store is back.
+		n.log.Error("the bucket does not answer; records wait on local disk until it does", "store", n.conf.VarveTierStore, "err", err)
+		return nil
+	}
+	return fmt.Errorf("varve.tier.store=%s: %w", n.conf.VarveTierStore, err)
+}
+
+func (n *node) tierConfig() tier.ManagerConfig {
+	cfg := tier.DefaultManagerConfig()
+	cfg.Uploads = int(n.conf.RemoteManagerCopierThreads)
+	cfg.Deletes = int(n.conf.RemoteManagerExpirationThreads)
+	cfg.DeleteGrace = time.Duration(n.conf.VarveTierDeleteGraceMillis) * time.Millisecond
+	cfg.UploadBytesPerSecond = min(n.conf.RemoteManagerCopyMaxBytesPerSecond, n.conf.VarveTierUploadMaxBytesPerSecond)
+	return cfg
+}
+
+func (n *node) openReplica(context.Context) (err error) {
+	cfg := replica.DefaultConfig()
+	cfg.NodeID, cfg.Broker = n.conf.NodeID, &n.conf
+	cfg.RetentionCheckInterval = time.Duration(n.conf.LogRetentionCheckIntervalMillis) * time.Millisecond
+	n.replica, err = replica.NewManager(cfg, replica.Deps{
+		Hot: n.hot, Archive: n.archive, Tier: n.tier, Meta: n.meta, Logger: n.log.With("room", "replica")})
+	if err != nil {
+		return fmt.Errorf("start the partitions: %w", err)
+	}
+	n.onClose("partitions", n.replica.Close)
+	return nil
+}
+
+func (n *node) openBroker(context.Context) (err error) {
+	n.broker, err = broker.New(broker.ConfigFrom(&n.conf), broker.Deps{
+		Partitions: broker.Replicas(n.replica), Metadata: n.meta, Settings: &n.conf,
+		DiskSpace: func() (total, free uint64, err error) {
+			u := n.hot.Usage()
+			return u.DiskTotal, u.DiskFree, nil
+		},
+		Logger: n.log.With("room", "broker"),
+	})
+	if err != nil {
+		return fmt.Errorf("open the front door: %w", err)
+	}
+	n.onClose("front door", n.broker.Close)
+	return nil
+}
+
+// openHTTP serves operations, when an address is set.
+func (n *node) openHTTP(context.Context) error {
+	if n.conf.VarveHTTPListen == "" {
+		return nil
+	}
+	l, err := net.Listen("tcp", n.conf.VarveHTTPListen)
+	if err != nil {
+		return fmt.Errorf("listen for the console: %w: stop what uses the address, or choose another with --http or varve.http.listen", err)
+	}
+	n.HTTP = l.Addr().String()
+	server := ops.New(ops.Deps{
+		NodeID: n.conf.NodeID, Version: version, StoreURL: n.conf.VarveTierStore,
+		Meta: n.meta, Hot: n.hot, Replica: n.replica, Broker: n.broker, Tier: n.tier, Store: n.store,
+		Failed: n.failure, Logger: n.log.With("room", "ops"),
+	})
+	go func() {
+		if err := server.Serve(l); err != nil {
+			n.fail(fmt.Errorf("serve the console: %w", err))
+		}
+	}()
+	n.onClose("console", server.Close)
+	return nil
+}

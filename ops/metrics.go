@@ -1,0 +1,238 @@
+package ops
+
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/varvelog/varve/replica"
+	"github.com/varvelog/varve/tier/objstore"
+)
+
+// rooms collects every room's figures at a scrape. Nothing is kept between
+// scrapes, so figures of a deleted topic are gone with it.
+//
+// Names follow Kafka's MBeans as its Prometheus exporters write them
+// (kafka.server:type=BrokerTopicMetrics,name=RemoteCopyBytesPerSec becomes
+// kafka_server_brokertopicmetrics_remotecopybytes_total). What Kafka has no
+// metric for starts with varve_.
+type rooms struct{ deps Deps }
+
+func newRooms(deps Deps) prometheus.Collector { return &rooms{deps} }
+
+// metric describes one metric; what it is worth is found at the scrape.
+type metric struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+}
+
+func gauge(name, help string, labels ...string) metric {
+	return metric{prometheus.NewDesc(name, help, labels, nil), prometheus.GaugeValue}
+}
+
+func counter(name, help string, labels ...string) metric {
+	return metric{prometheus.NewDesc(name, help, labels, nil), prometheus.CounterValue}
+}
+
+func (m metric) send(ch chan<- prometheus.Metric, value float64, labels ...string) {
+	ch <- prometheus.MustNewConstMetric(m.desc, m.kind, value, labels...)
+}
+
+var (
+	activeControllers = gauge("kafka_controller_kafkacontroller_activecontrollercount", "1 on the node that is the active controller.")
+	topicCount        = gauge("kafka_controller_kafkacontroller_globaltopiccount", "Topics in the cluster.")
+	partitionTotal    = gauge("kafka_controller_kafkacontroller_globalpartitioncount", "Partitions in the cluster.")
+	partitionCount    = gauge("kafka_server_replicamanager_partitioncount", "Partitions this node holds.")
+	leaderCount       = gauge("kafka_server_replicamanager_leadercount", "Partitions this node leads and serves.")
+	offlineReplicas   = gauge("kafka_server_replicamanager_offlinereplicacount", "Partitions this node holds but cannot serve.")
+
+	logSize     = gauge("kafka_log_log_size", "Bytes of a partition on local disk.", "topic", "partition")
+	logStart    = gauge("kafka_log_log_logstartoffset", "First offset of a partition, in either tier.", "topic", "partition")
+	logEnd      = gauge("kafka_log_log_logendoffset", "Offset after the last record of a partition.", "topic", "partition")
+	highWater   = gauge("kafka_cluster_partition_highwatermark", "Offset after the last committed record of a partition.", "topic", "partition")
+	localStart  = gauge("varve_log_localstartoffset", "First offset of a partition on local disk.", "topic", "partition")
+	remoteEnd   = gauge("varve_log_remoteendoffset", "First offset of a partition that is not in the bucket; absent when nothing is.", "topic", "partition")
+	remoteSize  = gauge("kafka_server_brokertopicmetrics_remotelogsizebytes", "Bytes of a topic in the bucket, as log bytes.", "topic")
+	remoteStore = gauge("varve_tier_storedbytes", "Bytes of a topic in the bucket, as stored.", "topic")
+	remoteCount = gauge("kafka_server_brokertopicmetrics_remotelogmetadatacount", "Segments of a topic in the bucket.", "topic")
+
+	copyRequests   = counter("kafka_server_brokertopicmetrics_remotecopyrequests_total", "Segment uploads begun.", "topic")
+	copyErrors     = counter("kafka_server_brokertopicmetrics_remotecopyerrors_total", "Segment uploads failed.", "topic")
+	copyBytes      = counter("kafka_server_brokertopicmetrics_remotecopybytes_total", "Bytes uploaded, as stored.", "topic")
+	deleteRequests = counter("kafka_server_brokertopicmetrics_remotedeleterequests_total", "Object deletions begun.", "topic")
+	deleteErrors   = counter("kafka_server_brokertopicmetrics_remotedeleteerrors_total", "Object deletions failed.", "topic")
+	orphans        = counter("varve_tier_orphans_total", "Unreferenced objects removed.", "topic")
+	copyLagBytes   = gauge("kafka_server_brokertopicmetrics_remotecopylagbytes", "Local bytes of a topic that are not in the bucket.", "topic")
+	copyLagSegs    = gauge("kafka_server_brokertopicmetrics_remotecopylagsegments", "Sealed segments of a topic that are not in the bucket.", "topic")
+	atRisk         = gauge("varve_tier_atriskseconds", "How long the oldest record that is only on local disk has waited, by topic.", "topic")
+	stuck          = gauge("varve_tier_stuckpartitions", "Partitions with work for the bucket that make no progress.")
+
+	storeRequests = counter("varve_store_requests_total", "Requests to the bucket as they are billed.", "op")
+	storeFailures = counter("varve_store_failures_total", "Requests to the bucket that failed.", "op")
+	storeBytes    = counter("varve_store_bytes_total", "Body bytes to and from the bucket.", "op")
+
+	requests    = counter("kafka_network_requestmetrics_requests_total", "Requests by API.", "request")
+	connections = gauge("kafka_server_socketservermetrics_connection_count", "Open client connections.")
+	refused     = counter("varve_connections_refused_total", "Connections turned away by a cap.")
+	expired     = counter("varve_connections_expired_total", "Connections closed by a deadline.")
+	panics      = counter("varve_handler_panics_total", "Requests whose handler failed badly; each is a defect.")
+	bytesIn     = counter("kafka_server_brokertopicmetrics_bytesin_total", "Bytes received from clients.")
+	bytesOut    = counter("kafka_server_brokertopicmetrics_bytesout_total", "Bytes sent to clients.")
+	heldBytes   = gauge("varve_request_heldbytes", "Bytes of requests held now.")
+	sessions    = gauge("kafka_server_fetchsessioncache_numincrementalfetchsessions", "Fetch sessions held.")
+
+	appends     = counter("varve_log_appends_total", "Appends written.")
+	appendBytes = counter("varve_log_appendbytes_total", "Bytes appended.")
+	syncs       = counter("varve_log_syncs_total", "Rounds of group commit.")
+	syncSeconds = counter("varve_log_syncseconds_total", "Time spent in them.")
+	offlineLogs = counter("varve_log_offline_total", "Logs that went offline after an I/O error.")
+	quarantined = counter("varve_log_quarantined_total", "Segments found damaged.")
+	diskFree    = gauge("varve_disk_freebytes", "Free bytes of the data directory's file system.")
+	diskTotal   = gauge("varve_disk_totalbytes", "Size of the data directory's file system.")
+	diskFull    = gauge("varve_disk_full", "1 while appends are refused because the disk is nearly full.")
+)
+
+// Describe sends nothing: the collector is unchecked, since its labels are
+// whatever topics there are.
+func (r *rooms) Describe(chan<- *prometheus.Desc) {}
+
+// Collect is one scrape.
+func (r *rooms) Collect(ch chan<- prometheus.Metric) {
+	r.cluster(ch)
+	r.partitions(ch)
+	r.tiering(ch)
+	r.frontDoor(ch)
+	r.disk(ch)
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (r *rooms) cluster(ch chan<- prometheus.Metric) {
+	img := r.deps.Meta.Image()
+	activeControllers.send(ch, truth(r.deps.Meta.IsController()))
+	topicCount.send(ch, float64(img.TopicCount()))
+	partitionTotal.send(ch, float64(img.PartitionCount()))
+}
+
+// topicSum adds up what a topic's partitions have in the bucket.
+type topicSum struct{ raw, stored, segments int64 }
+
+func (r *rooms) partitions(ch chan<- prometheus.Metric) {
+	held, led, offline := 0, 0, 0
+	sums := map[string]topicSum{}
+	for _, p := range r.deps.Replica.Partitions() {
+		d := p.Describe()
+		held++
+		switch {
+		case d.Leads:
+			led++
+		case d.Err != nil:
+			offline++
+		}
+		r.partition(ch, d)
+		sum := sums[d.Partition.Topic]
+		sum.raw += d.ColdBytes
+		sum.stored += d.ColdStoredBytes
+		sum.segments += d.ColdSegments
+		sums[d.Partition.Topic] = sum
+	}
+	partitionCount.send(ch, float64(held))
+	leaderCount.send(ch, float64(led))
+	offlineReplicas.send(ch, float64(offline))
+	for topic, sum := range sums {
+		remoteSize.send(ch, float64(sum.raw), topic)
+		remoteStore.send(ch, float64(sum.stored), topic)
+		remoteCount.send(ch, float64(sum.segments), topic)
+	}
+}
+
+func (r *rooms) partition(ch chan<- prometheus.Metric, d replica.Description) {
+	topic, index := d.Partition.Topic, strconv.Itoa(int(d.Partition.Index))
+	logSize.send(ch, float64(d.HotBytes), topic, index)
+	logStart.send(ch, float64(d.LogStart), topic, index)
+	logEnd.send(ch, float64(d.End), topic, index)
+	highWater.send(ch, float64(d.HighWatermark), topic, index)
+	localStart.send(ch, float64(d.LocalStart), topic, index)
+	if d.RemoteEnd >= 0 {
+		remoteEnd.send(ch, float64(d.RemoteEnd), topic, index)
+	}
+}
+
+func (r *rooms) tiering(ch chan<- prometheus.Metric) {
+	if r.deps.Tier == nil {
+		return
+	}
+	for topic, c := range r.deps.Tier.Counters() {
+		copyRequests.send(ch, float64(c.CopyRequests), topic)
+		copyErrors.send(ch, float64(c.CopyErrors), topic)
+		copyBytes.send(ch, float64(c.CopyBytes), topic)
+		deleteRequests.send(ch, float64(c.DeleteRequests), topic)
+		deleteErrors.send(ch, float64(c.DeleteErrors), topic)
+		orphans.send(ch, float64(c.Orphans), topic)
+	}
+	lags := map[string]lag{}
+	halted := 0
+	for _, st := range r.deps.Tier.Status() {
+		l := lags[st.Partition.Topic]
+		l.bytes += st.LagBytes
+		l.segments += int64(st.LagSegments)
+		l.seconds = max(l.seconds, st.AtRiskSeconds)
+		lags[st.Partition.Topic] = l
+		if st.Stuck {
+			halted++
+		}
+	}
+	for topic, l := range lags {
+		copyLagBytes.send(ch, float64(l.bytes), topic)
+		copyLagSegs.send(ch, float64(l.segments), topic)
+		atRisk.send(ch, l.seconds, topic)
+	}
+	stuck.send(ch, float64(halted))
+	stats := r.deps.Store.Stats()
+	for _, op := range objstore.Ops() {
+		s := stats.Of(op)
+		storeRequests.send(ch, float64(s.Requests), string(op))
+		storeFailures.send(ch, float64(s.Failures), string(op))
+		storeBytes.send(ch, float64(s.Bytes), string(op))
+	}
+}
+
+// lag is how far a topic's offload is behind.
+type lag struct {
+	bytes, segments int64
+	seconds         float64
+}
+
+func (r *rooms) frontDoor(ch chan<- prometheus.Metric) {
+	s := r.deps.Broker.Stats()
+	for api, n := range s.Requests {
+		requests.send(ch, float64(n), api)
+	}
+	connections.send(ch, float64(s.Connections))
+	refused.send(ch, float64(s.Refused))
+	expired.send(ch, float64(s.Expired))
+	panics.send(ch, float64(s.Panics))
+	bytesIn.send(ch, float64(s.BytesIn))
+	bytesOut.send(ch, float64(s.BytesOut))
+	heldBytes.send(ch, float64(s.RequestBytesHeld))
+	sessions.send(ch, float64(s.FetchSessions))
+}
+
+func (r *rooms) disk(ch chan<- prometheus.Metric) {
+	s := r.deps.Hot.Stats()
+	appends.send(ch, float64(s.Appends.Load()))
+	appendBytes.send(ch, float64(s.AppendBytes.Load()))
+	syncs.send(ch, float64(s.Syncs.Load()))
+	syncSeconds.send(ch, float64(s.SyncNanos.Load())/1e9)
+	offlineLogs.send(ch, float64(s.Offline.Load()))
+	quarantined.send(ch, float64(s.Quarantined.Load()))
+	u := r.deps.Hot.Usage()
+	diskFree.send(ch, float64(u.DiskFree))
+	diskTotal.send(ch, float64(u.DiskTotal))
+	diskFull.send(ch, truth(u.Full))
+}
