@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -238,6 +239,9 @@ func (n *node) openTier(ctx context.Context) error {
 	cfg.CacheBytes = n.conf.VarveTierCacheBytes
 	cfg.ReadParallelism = int(n.conf.VarveTierReadParallelism)
 	cfg.SpoolDir = filepath.Join(n.dir, "tier", "spool")
+	if err := os.MkdirAll(cfg.SpoolDir, 0o755); err != nil {
+		return fmt.Errorf("make the spool directory: %w", err)
+	}
 	n.archive, err = tier.OpenArchive(cfg, tier.Deps{Store: n.store, DB: filepath.Join(n.dir, "tier", "manifests.db"), Logger: n.log.With("room", "tier")})
 	if err != nil {
 		return fmt.Errorf("open the archive: %w", err)
@@ -295,8 +299,8 @@ func (n *node) openReplica(context.Context) (err error) {
 	return nil
 }
 
-func (n *node) openBroker(context.Context) (err error) {
-	n.broker, err = broker.New(broker.ConfigFrom(&n.conf), broker.Deps{
+func (n *node) openBroker(context.Context) error {
+	n.broker = broker.New(broker.ConfigFrom(&n.conf), broker.Deps{
 		Partitions: broker.Replicas(n.replica), Metadata: n.meta, Settings: &n.conf,
 		DiskSpace: func() (total, free uint64, err error) {
 			u := n.hot.Usage()
@@ -304,9 +308,6 @@ func (n *node) openBroker(context.Context) (err error) {
 		},
 		Logger: n.log.With("room", "broker"),
 	})
-	if err != nil {
-		return fmt.Errorf("open the front door: %w", err)
-	}
 	n.onClose("front door", n.broker.Close)
 	return nil
 }
