@@ -126,7 +126,11 @@ func (p *partition) advanceLanes(c *core, now instant) {
 		return
 	}
 	p.lookLane(c, now)
-	if !p.looked || !p.needsArchive() {
+	if !p.looked {
+		return
+	}
+	if !p.needsArchive() {
+		p.watchFor(c, p.idleWatch()) // the first record starts the clock of its age
 		return
 	}
 	if !p.loadLane(c, now) || p.diverged() {

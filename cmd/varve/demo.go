@@ -65,7 +65,7 @@ func demoCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&exit, "exit", false, "end when the check is done")
-	cmd.Flags().Int64Var(&events, "events", 700_000, "how many events to write")
+	cmd.Flags().Int64Var(&events, "events", 1_100_000, "how many events to write")
 	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "print the node's log")
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "where the node listens for Kafka clients (port 0: any free one)")
 	cmd.Flags().StringVar(&http, "http", "127.0.0.1:0", "where the node's console and metrics are")
@@ -146,7 +146,7 @@ func (d *demo) write(ctx context.Context) error {
 	if _, err := kadm.NewClient(cl).CreateTopic(ctx, demoPartitions, 1, configs, demoTopic); err != nil {
 		return fmt.Errorf("create topic %s: %w", demoTopic, err)
 	}
-	const perEvent = 450 // near enough for the bar
+	const perEvent = 285 // near enough for the bar
 	bar := progress(d.progressTo, d.events.count*perEvent, "writing  ", false)
 	var failed firstError
 	for i := int64(0); i < d.events.count && failed.get() == nil && ctx.Err() == nil; i++ {
