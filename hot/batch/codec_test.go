@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"runtime"
+	"sync"
 	"testing"
 
 	"github.com/klauspost/compress/gzip"
@@ -193,4 +194,35 @@ func TestCodecNames(t *testing.T) {
 	if batch.Codec(7).Valid() || batch.Codec(7).String() != "codec(7)" {
 		t.Error("codec 7")
 	}
+}
+
+func TestPooledDecodersServeManyAtOnce(t *testing.T) {
+	recs := sample(2000)
+	var done sync.WaitGroup
+	for _, codec := range codecs {
+		in := build(t, batch.Options{Codec: codec}, recs)
+		for i := range 4 {
+			done.Go(func() {
+				for range 20 {
+					next := 0
+					for r, err := range in.Records(batch.Limits{}) {
+						if err != nil || !bytes.Equal(r.Value, recs[next].value) {
+							t.Errorf("%s: record %d: %v", codec, next, err)
+							return
+						}
+						if next++; i == 0 && next > 100 {
+							break // decoders go back to the pool half used
+						}
+					}
+					o := options()
+					o.Compression = codecs[i+1]
+					if v, err := batch.Validate(bytes.Clone(in), o); err != nil || v.Count != int32(len(recs)) {
+						t.Errorf("%s: %v", codec, err)
+						return
+					}
+				}
+			})
+		}
+	}
+	done.Wait()
 }
