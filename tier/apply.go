@@ -114,7 +114,7 @@ func (ed *editor) fits(base, end int64) error {
 func checkAdd(a *AddSegment, epoch int32) error {
 	s := &a.Segment
 	switch {
-	case s.ID.Epoch != epoch:
+	case epoch < 0 || s.ID.Epoch != epoch:
 		return conflict("segment uploaded under epoch %d committed under %d", s.ID.Epoch, epoch)
 	case s.ID.Base < 0 || s.End <= s.ID.Base || s.End-s.ID.Base > math.MaxUint32:
 		return conflict("segment range [%d, %d)", s.ID.Base, s.End)
@@ -217,6 +217,7 @@ func (ed *editor) markSegment(s *RemoteSegment) {
 }
 
 func (ed *editor) markPage(ref pageRef) {
+	ed.m.pagesGone = true
 	ed.m.marked = append(ed.m.marked, Marked{MarkID: MarkID{Kind: KeyPage, ID: ref.id}, At: ed.e.MarkedAt, Bytes: int64(ref.size)})
 }
 

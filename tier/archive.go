@@ -20,9 +20,11 @@ type Archive struct {
 	db      *manifestDB
 	encoder *zstd.Encoder
 	decoder *zstd.Decoder
-	pages   *lru[pageKey, *page]
-	indexes *lru[objectKey, *objectIndex]
 	reader  *reader
+
+	manifests *lru[partitionKey, resident] // those the database has too
+	pages     *lru[pageKey, *page]
+	indexes   *lru[objectKey, *objectIndex]
 
 	ctx    context.Context // of everything that outlives a call; ends with Close
 	cancel context.CancelFunc
@@ -81,10 +83,12 @@ func OpenArchive(cfg Config, deps Deps) (*Archive, error) {
 	}
 	a := &Archive{
 		cfg: cfg, deps: deps, log: deps.Logger, db: db, encoder: encoder, decoder: decoder,
-		pages:      newLRU[pageKey](cfg.ManifestCacheBytes, (*page).sizeBytes),
+		manifests:  newLRU[partitionKey](cfg.ManifestCacheBytes/2, func(x resident) int64 { return x.m.sizeBytes() }),
+		pages:      newLRU[pageKey](cfg.ManifestCacheBytes/2, (*page).sizeBytes),
 		indexes:    newLRU[objectKey](cfg.IndexCacheBytes, (*objectIndex).sizeBytes),
 		partitions: map[partitionKey]*Remote{},
 	}
+	a.manifests.evicted = resident.release
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	a.reader = newReader(a)
 	return a, nil
@@ -111,6 +115,7 @@ func (a *Archive) Forget(p topic.Partition) error {
 	a.mu.Lock()
 	delete(a.partitions, key)
 	a.mu.Unlock()
+	a.manifests.remove(key)
 	a.pages.removeIf(func(k pageKey) bool { return k.partition == key })
 	a.indexes.removeIf(func(k objectKey) bool { return k.partition == key })
 	a.reader.forget(key)

@@ -17,8 +17,9 @@ type Config struct {
 	CacheBytes int64
 	// IndexCacheBytes bounds the cache of object indexes.
 	IndexCacheBytes int64
-	// ManifestCacheBytes bounds the manifests kept decoded in memory; the others
-	// are read again from the local database.
+	// ManifestCacheBytes bounds the manifests and pages kept decoded in memory;
+	// the others are read again from the local database. Without a database all
+	// heads stay in memory.
 	ManifestCacheBytes int64
 	// ReadParallelism is the number of chunk GETs in flight
 	// (varve.tier.read.parallelism).

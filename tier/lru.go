@@ -11,6 +11,7 @@ import (
 type lru[K comparable, V any] struct {
 	bytesMax int64
 	cost     func(V) int64
+	evicted  func(V) // called for values that went for want of room; may be nil; must not call back
 
 	mu      sync.Mutex // guards the following
 	order   list.List  // of *lruItem[K, V], most recently used first
@@ -75,7 +76,11 @@ func (l *lru[K, V]) putLocked(key K, value V) {
 	l.items[key] = l.order.PushFront(item)
 	l.bytes += item.cost
 	for l.bytes > l.bytesMax {
-		l.removeLocked(l.order.Back().Value.(*lruItem[K, V]).key)
+		oldest := l.order.Back().Value.(*lruItem[K, V])
+		l.removeLocked(oldest.key)
+		if l.evicted != nil {
+			l.evicted(oldest.value)
+		}
 	}
 }
 

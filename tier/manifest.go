@@ -36,6 +36,8 @@ type manifest struct {
 	tail        []RemoteSegment
 	chain       lineage.Chain // epochs of the tail's offsets
 	marked      []Marked      // Key left empty
+
+	pagesGone bool // the edit that made it dropped pages; not stored
 }
 
 // pageRef is the head's knowledge of a manifest page. Numbers are of the live
@@ -70,6 +72,7 @@ func emptyManifest(id topic.ID, partition int32) *manifest {
 // writes into are copied, their elements are values.
 func (m *manifest) clone() *manifest {
 	n := *m
+	n.pagesGone = false
 	n.edits = slices.Clone(m.edits)
 	n.pages = slices.Clone(m.pages)
 	n.tail = slices.Clone(m.tail)
@@ -156,3 +159,8 @@ func (p *pageRef) sum(live []RemoteSegment) {
 
 // sizeBytes estimates the memory it takes.
 func (p *page) sizeBytes() int64 { return 128 + int64(len(p.entries))*120 + int64(len(p.chain))*16 }
+
+func (m *manifest) sizeBytes() int64 {
+	return 512 + int64(len(m.tail))*120 + int64(len(m.pages))*120 + int64(len(m.marked))*80 + int64(len(m.chain))*16 +
+		int64(len(m.info.Configs))*96
+}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/varvelog/varve/hot/lineage"
@@ -18,9 +20,14 @@ type Remote struct {
 	key    partitionKey
 	prefix string
 
-	committing semaphore // one edit at a time; guards no state
+	committing semaphore   // one edit at a time; guards no state
+	trusted    atomic.Bool // this process holds the claim: what it knows is what is committed
 	current    atomic.Pointer[manifest]
-	trusted    atomic.Bool // this process holds the claim: current is the committed one
+	summary    atomic.Pointer[State] // of the latest manifest; stays when current goes
+
+	mu     sync.Mutex // guards the following, and writes of current
+	latest uint64     // sequence of the latest manifest known
+	saved  uint64     // sequence of the local database's copy
 }
 
 func newRemote(a *Archive, p topic.Partition, key partitionKey) *Remote {
@@ -59,16 +66,53 @@ func (r *Remote) objectKey(id SegmentID) objectKey { return objectKey{r.key, id}
 // load returns the manifest as this process knows it: from memory, from the
 // local database, or from the bucket when neither has it.
 func (r *Remote) load(ctx context.Context) (*manifest, error) {
-	if m := r.current.Load(); m != nil {
+	if m := r.known(); m != nil {
 		return m, nil
 	}
-	if body, etag, ok := r.a.db.head(r.key); ok {
-		if m, err := r.decode(body, etag); err == nil {
-			r.current.CompareAndSwap(nil, m)
-			return r.current.Load(), nil
-		}
-	}
 	return r.refresh(ctx)
+}
+
+// known returns the manifest if this process has it, in memory or on disk.
+func (r *Remote) known() *manifest {
+	if m := r.current.Load(); m != nil {
+		r.a.manifests.get(r.key) // now it is the one used last
+		return m
+	}
+	body, etag, ok := r.a.db.head(r.key)
+	if !ok {
+		return nil
+	}
+	m, err := r.decode(body, etag)
+	if err != nil {
+		r.a.log.Warn("local copy of a manifest is unusable", "partition", r.p.String(), "err", err)
+		return nil
+	}
+	m = r.adopt(m)
+	r.keep(m)
+	return m
+}
+
+// keep notes that the local database has m, so that memory may let go of it.
+func (r *Remote) keep(m *manifest) {
+	r.mu.Lock()
+	r.saved = max(r.saved, m.sequence)
+	r.mu.Unlock()
+	r.a.manifests.put(r.key, resident{r, m})
+}
+
+// resident is a manifest in memory that the local database has too.
+type resident struct {
+	r *Remote
+	m *manifest
+}
+
+// release lets memory go of a manifest, unless it has moved on.
+func (x resident) release() {
+	x.r.mu.Lock()
+	defer x.r.mu.Unlock()
+	if x.r.saved >= x.m.sequence {
+		x.r.current.CompareAndSwap(x.m, nil)
+	}
 }
 
 func (r *Remote) decode(body []byte, etag string) (*manifest, error) {
@@ -98,7 +142,7 @@ func named(err error, key string) error {
 // refresh reads the head from the bucket. A head that was there and is gone, or
 // that went back, is never taken for an empty archive: an operator must look.
 func (r *Remote) refresh(ctx context.Context) (*manifest, error) {
-	before := r.current.Load()
+	before := r.known()
 	body, obj, err := objstore.ReadAll(ctx, r.a.deps.Store, r.headKey(), headBytesMax)
 	if errors.Is(err, objstore.ErrNotFound) {
 		body, obj, err = nil, objstore.Object{}, nil
@@ -124,34 +168,54 @@ func (r *Remote) refresh(ctx context.Context) (*manifest, error) {
 	return m, nil
 }
 
-// adopt makes m the current manifest unless a later one is already, and returns
-// the one that is. Of two with one sequence the newcomer is the store's: the
-// same head may have another ETag after a bucket was copied.
+// adopt makes m the current manifest unless a later one is known already, and
+// returns the one that is. Of two with one sequence the newcomer is the store's:
+// the same head may have another ETag after a bucket was copied.
 func (r *Remote) adopt(m *manifest) *manifest {
-	for {
-		known := r.current.Load()
-		if known != nil && known.sequence > m.sequence {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m.sequence < r.latest {
+		if known := r.current.Load(); known != nil {
 			return known
 		}
-		if r.current.CompareAndSwap(known, m) {
-			return m
-		}
+		// The later one is on disk only; who needs it loads it.
+		return m
 	}
+	r.latest = m.sequence
+	r.current.Store(m)
+	s := m.state()
+	r.summary.Store(&s)
+	return m
 }
 
 // publish makes a committed manifest the current one.
 func (r *Remote) publish(m *manifest, body []byte, pages map[pageKey][]byte) {
-	if r.adopt(m) == m {
-		r.store(m, body, pages)
+	if r.adopt(m) != m {
+		return
+	}
+	r.store(m, body, pages)
+	if !m.pagesGone {
+		return
+	}
+	err := r.a.db.dropPages(r.key, func(id SegmentID) bool {
+		return slices.ContainsFunc(m.pages, func(p pageRef) bool { return p.id == id })
+	})
+	if err != nil {
+		r.a.log.Warn("drop old manifest pages locally", "partition", r.p.String(), "err", err)
 	}
 }
 
-// store keeps the local copy. When it fails the manifest is read from the bucket
-// after the next restart, so the failure is only logged.
+// store keeps the local copy. When it fails the manifest stays in memory and is
+// read from the bucket after the next restart, so the failure is only logged.
 func (r *Remote) store(m *manifest, body []byte, pages map[pageKey][]byte) {
+	if r.a.db.db == nil {
+		return
+	}
 	if err := r.a.db.putHead(r.key, m.etag, body, pages); err != nil {
 		r.a.log.Warn("keep manifest locally", "partition", r.p.String(), "err", err)
+		return
 	}
+	r.keep(m)
 }
 
 // loadPage returns the page that ref names: from memory, from the local
@@ -200,9 +264,12 @@ func (r *Remote) decodePage(ref pageRef, body []byte) (*page, error) {
 	return p, nil
 }
 
-// State returns the archive in numbers from the local copy, reading the bucket
-// only when there is none yet.
+// State returns the archive in numbers from what this process knows, reading the
+// bucket only when it knows nothing yet.
 func (r *Remote) State(ctx context.Context) (State, error) {
+	if s := r.summary.Load(); s != nil {
+		return *s, nil
+	}
 	m, err := r.load(ctx)
 	if err != nil {
 		return State{}, err
@@ -212,11 +279,10 @@ func (r *Remote) State(ctx context.Context) (State, error) {
 
 // Cached returns the state if this process holds it in memory; no I/O.
 func (r *Remote) Cached() (State, bool) {
-	m := r.current.Load()
-	if m == nil {
-		return State{}, false
+	if s := r.summary.Load(); s != nil {
+		return *s, true
 	}
-	return m.state(), true
+	return State{}, false
 }
 
 // Refresh reads the head from the bucket and returns the state it gives: a
