@@ -30,7 +30,9 @@ type Archive struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	release sync.Once
+	release    sync.Once
+	counts     readCounters
+	complaints complaints
 
 	mu         sync.Mutex // guards the following
 	partitions map[partitionKey]*Remote
@@ -77,7 +79,7 @@ func OpenArchive(cfg Config, deps Deps) (*Archive, error) {
 	if err != nil {
 		return nil, fmt.Errorf("zstd decoder: %w", err)
 	}
-	db, err := openManifestDB(deps.DB)
+	db, err := openManifestDB(deps.DB, deps.Logger)
 	if err != nil {
 		return nil, err
 	}

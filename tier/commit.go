@@ -32,10 +32,13 @@ func (r *Remote) Claim(ctx context.Context, epoch int32) error {
 		return fmt.Errorf("claim %s: %w", r.p, err)
 	}
 	defer r.committing.unlock()
-	m, err := r.load(ctx)
-	if err != nil {
-		return fmt.Errorf("claim %s: %w", r.p, err)
+	m := r.known()
+	if m == nil {
+		// Never heard of: most likely there is no head, and the put is refused
+		// if there is one.
+		m = emptyManifest(r.p.ID, r.p.Index)
 	}
+	var err error
 	if m.leaderEpoch == epoch && !r.trusted.Load() {
 		// Claimed by this leader before a restart: only the bucket knows what
 		// came of the last commit.

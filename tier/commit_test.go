@@ -140,6 +140,19 @@ func TestClaimFencesTheLeaderBefore(t *testing.T) {
 	}
 }
 
+func TestFirstClaimIsOneRequest(t *testing.T) {
+	counted := objstore.NewCounted(objstore.NewMem(0), nil)
+	r := openTest(t, testConfig(t), counted, "").Partition(testPartition)
+	for range 2 {
+		if err := r.Claim(context.Background(), 3); err != nil {
+			t.Fatal(err)
+		}
+		if n := counted.Stats().Requests(); n != 1 {
+			t.Fatalf("%d requests", n)
+		}
+	}
+}
+
 func TestLostAnswerIsFoundOutByReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := objstore.NewMem(0)

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -28,13 +30,22 @@ var (
 	bucketPages = []byte("pages-1")
 )
 
-func openManifestDB(path string) (*manifestDB, error) {
+func openManifestDB(path string, log *slog.Logger) (*manifestDB, error) {
 	if path == "" {
 		return &manifestDB{}, nil
 	}
-	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: 5 * time.Second, FreelistType: bolt.FreelistMapType})
+	options := &bolt.Options{Timeout: 5 * time.Second, FreelistType: bolt.FreelistMapType}
+	db, err := bolt.Open(path, 0o600, options)
+	if errors.Is(err, bolterrors.ErrInvalid) || errors.Is(err, bolterrors.ErrChecksum) || errors.Is(err, bolterrors.ErrVersionMismatch) {
+		// A copy is no loss: it is set aside and the bucket read again.
+		log.Warn("manifest cache is damaged, starting afresh", "file", path, "err", err)
+		if err := os.Rename(path, path+".damaged"); err != nil {
+			return nil, fmt.Errorf("set damaged manifest cache aside: %w", err)
+		}
+		db, err = bolt.Open(path, 0o600, options)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("open manifest cache %s (delete the file to start it afresh): %w", path, err)
+		return nil, fmt.Errorf("open manifest cache %s: %w", path, err)
 	}
 	err = db.Update(func(tx *bolt.Tx) error {
 		_, err1 := tx.CreateBucketIfNotExists(bucketHeads)

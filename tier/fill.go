@@ -70,14 +70,22 @@ func (r *reader) forget(k partitionKey) {
 }
 
 // cached returns a chunk that is at hand.
-func (r *reader) cached(t *target, i int) ([]byte, bool) { return r.chunks.get(t.chunkKey(i)) }
+func (r *reader) cached(t *target, i int) ([]byte, bool) {
+	b, ok := r.chunks.get(t.chunkKey(i))
+	if ok {
+		r.a.counts.chunkHits.Add(1)
+	}
+	return b, ok
+}
 
 // chunk returns a chunk, waiting for it when it is not at hand.
 func (r *reader) chunk(ctx context.Context, t *target, i int) ([]byte, error) {
 	key := t.chunkKey(i)
 	if b, ok := r.chunks.get(key); ok {
+		r.a.counts.chunkHits.Add(1)
 		return b, nil
 	}
+	r.a.counts.chunkWaits.Add(1)
 	fl := r.want(t, i, i+1, false)
 	select {
 	case <-fl.done:
@@ -150,9 +158,12 @@ func (f *fill) run(ctx context.Context, ahead bool) {
 		return
 	}
 	defer f.reader.slots.unlock()
+	if ahead {
+		f.reader.a.counts.aheadFetches.Add(1)
+	}
 	err := f.stream(ctx)
 	if err != nil && !errors.Is(err, objstore.ErrNotFound) && ctx.Err() == nil {
-		f.reader.a.log.Warn("read archive again", "object", f.target.remote.Key(f.target.segment.ID), "err", err)
+		f.reader.a.complaints.warn(f.reader.a.log, "read archive again", "object", f.target.remote.Key(f.target.segment.ID), "err", err)
 		if sleep(ctx, 50*time.Millisecond) == nil {
 			err = f.stream(ctx)
 		}
@@ -172,6 +183,7 @@ func (f *fill) run(ctx context.Context, ahead bool) {
 func (f *fill) stream(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, f.reader.a.cfg.GetTimeout)
 	defer cancel()
+	f.reader.a.counts.fetches.Add(1)
 	chunks := f.target.index.chunks[f.from+f.landed : f.from+len(f.flights)]
 	at := int64(chunks[0].at)
 	last := chunks[len(chunks)-1]
@@ -193,6 +205,7 @@ func (f *fill) stream(ctx context.Context) error {
 		if _, err := io.ReadFull(body, stored); err != nil {
 			return err
 		}
+		f.reader.a.counts.fetchedBytes.Add(int64(c.stored))
 		if c.encoding != encodingRaw {
 			scratch = stored
 		}
@@ -209,6 +222,8 @@ func (f *fill) stream(ctx context.Context) error {
 // in the store is an error and nothing of it is served or cached.
 func (f *fill) again(ctx context.Context, c *chunkInfo, cause error) ([]byte, error) {
 	key := f.target.remote.Key(f.target.segment.ID)
+	f.reader.a.counts.damaged.Add(1)
+	f.reader.a.counts.fetches.Add(1)
 	f.reader.a.log.Warn("archive chunk damaged, fetching it again", "object", key, "offset", c.base, "err", cause)
 	stored := make([]byte, c.stored)
 	if _, err := objstore.ReadAt(ctx, f.reader.a.deps.Store, key, stored, int64(c.at)); err != nil {

@@ -37,7 +37,14 @@ func (r *Remote) OffsetForTime(ctx context.Context, ts, from int64) (TimeOffset,
 
 // retryMissing runs a lookup on the manifest at hand and, when an object is gone,
 // once more on the one read afresh.
-func retryMissing(ctx context.Context, r *Remote, fn func(*manifest) (TimeOffset, bool, error)) (TimeOffset, bool, error) {
+func retryMissing(ctx context.Context, r *Remote, fn func(*manifest) (TimeOffset, bool, error)) (t TimeOffset, ok bool, err error) {
+	r.a.counts.lookups.Add(1)
+	defer func() {
+		if err != nil {
+			r.a.counts.lookupErrors.Add(1)
+			r.a.complaints.warn(r.a.log, "archive time lookup failed", "partition", r.p.String(), "err", err)
+		}
+	}()
 	m, err := r.load(ctx)
 	if err != nil {
 		return TimeOffset{}, false, err
@@ -45,7 +52,7 @@ func retryMissing(ctx context.Context, r *Remote, fn func(*manifest) (TimeOffset
 	if m.retired {
 		return TimeOffset{}, false, nil
 	}
-	t, ok, err := fn(m)
+	t, ok, err = fn(m)
 	if !errors.Is(err, ErrMissing) {
 		return t, ok, err
 	}

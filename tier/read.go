@@ -22,7 +22,7 @@ func (r *Remote) target(ctx context.Context, s RemoteSegment) (*target, error) {
 		defer cancel()
 		x, err := r.readIndex(ctx, &s)
 		if err != nil && !errors.Is(err, ErrMissing) && !errors.Is(err, ErrUnsupported) && ctx.Err() == nil {
-			r.a.log.Warn("read archive index again", "object", r.Key(s.ID), "err", err)
+			r.a.complaints.warn(r.a.log, "read archive index again", "object", r.Key(s.ID), "err", err)
 			x, err = r.readIndex(ctx, &s)
 		}
 		return x, err
@@ -40,6 +40,7 @@ func (r *Remote) readIndex(ctx context.Context, s *RemoteSegment) (*objectIndex,
 		from = 0
 	}
 	b := make([]byte, s.lookupAt+s.lookupBytes-from)
+	r.a.counts.indexFetches.Add(1)
 	obj, err := objstore.ReadAt(ctx, r.a.deps.Store, key, b, from)
 	switch {
 	case errors.Is(err, objstore.ErrNotFound):
@@ -53,6 +54,7 @@ func (r *Remote) readIndex(ctx context.Context, s *RemoteSegment) (*objectIndex,
 	}
 	x, err := decodeIndex(b[s.lookupAt-from:], s)
 	if err != nil {
+		r.a.counts.damaged.Add(1)
 		return nil, named(err, key)
 	}
 	if from == 0 {
@@ -82,15 +84,22 @@ func (r *Remote) keepChunks(s *RemoteSegment, x *objectIndex, object []byte) {
 // When already the first batch does, the chunk is empty. ErrBelowStart,
 // ErrNotTiered, ErrUnavailable, ErrCorrupt.
 func (r *Remote) Read(ctx context.Context, offset int64, maxBytes int, upper int64) (*Chunk, error) {
+	r.a.counts.reads.Add(1)
 	c, err := r.read(ctx, offset, maxBytes, upper)
-	if !errors.Is(err, ErrMissing) {
-		return c, err
+	if errors.Is(err, ErrMissing) {
+		// The object may have been deleted since the manifest was read: look once.
+		if _, err = r.refresh(ctx); err == nil {
+			c, err = r.read(ctx, offset, maxBytes, upper)
+		}
 	}
-	// The object may have been deleted since the manifest was read: look once.
-	if _, err := r.refresh(ctx); err != nil {
-		return nil, err
+	switch {
+	case err == nil:
+		r.a.counts.readBytes.Add(int64(c.n))
+	case !errors.Is(err, ErrBelowStart) && !errors.Is(err, ErrNotTiered):
+		r.a.counts.readErrors.Add(1)
+		r.a.complaints.warn(r.a.log, "archive read failed", "partition", r.p.String(), "offset", offset, "err", err)
 	}
-	return r.read(ctx, offset, maxBytes, upper)
+	return c, err
 }
 
 func (r *Remote) read(ctx context.Context, offset int64, maxBytes int, upper int64) (*Chunk, error) {

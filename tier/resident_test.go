@@ -1,7 +1,9 @@
 package tier
 
 import (
+	"bytes"
 	"context"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -120,8 +122,19 @@ func TestUnusableLocalCopyIsReadAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	closeTest(t, a)
-	r = openTest(t, testConfig(t), store, db).Partition(testPartition)
-	if s, err := r.State(ctx); err != nil || s.End != 10 {
-		t.Fatalf("state %+v, %v", s, err)
+	for _, spoil := range []func(){
+		func() {},
+		func() {
+			if err := os.WriteFile(db, bytes.Repeat([]byte{7}, 1<<16), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		spoil()
+		a := openTest(t, testConfig(t), store, db)
+		if s, err := a.Partition(testPartition).State(ctx); err != nil || s.End != 10 {
+			t.Fatalf("state %+v, %v", s, err)
+		}
+		closeTest(t, a)
 	}
 }
