@@ -21,7 +21,7 @@ type Config struct {
 	ConnectionRateMax   int            // max.connection.creation.rate, connections per second
 
 	IdleMax      time.Duration // connections.max.idle.ms
-	FrameMax     time.Duration // a frame that began must be complete within this time
+	FrameMax     time.Duration // each part of a frame that began (4 KiB, 64 KiB, 2 MiB, …) must come within this time
 	WriteMax     time.Duration // an answer must be taken by the client within this time
 	InFlightMax  int           // requests of one connection whose answers are outstanding
 	RequestsTime time.Duration // request.timeout.ms: bound on calls into the metadata quorum
@@ -80,9 +80,4 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("max.incremental.fetch.session.cache.slots is %d; it must not be negative", c.FetchSessionSlots)
 	}
 	return nil
-}
-
-// requestBytesMax is the largest frame a connection may send: no more than the budget can ever hold.
-func (c *Config) requestBytesMax() int {
-	return int(min(int64(c.RequestBytesMax), c.RequestMemoryBytes))
 }

@@ -30,7 +30,8 @@ type conn struct {
 
 	// Plain timestamps, read by the sweeper; 0 = not in that state.
 	activeMillis atomic.Int64 // last time a frame began or an answer was written
-	frameMillis  atomic.Int64 // when the frame being read began
+	frameMillis  atomic.Int64 // when the part of a frame being read began
+	frameWant    atomic.Int64 // bytes of that part
 	writeMillis  atomic.Int64 // when the write under way began
 	handleMillis atomic.Int64 // when the request being handled began
 
@@ -90,7 +91,7 @@ func quiet(err error) bool {
 // next reads and handles one request.
 func (c *conn) next() (err error) {
 	s := c.srv
-	limit := s.cfg.requestBytesMax()
+	limit := s.cfg.RequestBytesMax
 	if s.cfg.Authenticate && !c.known {
 		limit = min(limit, s.cfg.RequestBytesMaxUnknown)
 	}
@@ -100,11 +101,10 @@ func (c *conn) next() (err error) {
 	}
 	now := s.nowMillis()
 	c.activeMillis.Store(now)
-	c.frameMillis.Store(now)
-	err = c.frame.read(c.nc, n, s.budget, c.ctx.Done())
+	err = c.readFrame(n)
 	c.frameMillis.Store(0)
 	keep := false
-	defer func() { c.frame.release(s.budget, keep) }()
+	defer func() { c.frame.release(keep) }()
 	if err != nil {
 		return err
 	}
@@ -288,6 +288,11 @@ func (c *conn) write(batch []*reply) error {
 	}()
 	var w io.Writer = c.nc
 	counted := int64(0)
+	for _, p := range batch {
+		if err := p.flatten(); err != nil {
+			return err
+		}
+	}
 	for len(batch) > 0 {
 		k := 0
 		for k < len(batch) && len(batch[k].spans) == 0 {
@@ -296,8 +301,8 @@ func (c *conn) write(batch []*reply) error {
 		if k > 1 {
 			c.out = c.out[:0]
 			for _, p := range batch[:k] {
-				c.out = append(c.out, p.head)
-				counted += int64(len(p.head))
+				c.out = append(c.out, p.plain())
+				counted += replyBytes(p)
 			}
 			bufs := c.out
 			if _, err := bufs.WriteTo(w); err != nil {
@@ -316,8 +321,9 @@ func (c *conn) write(batch []*reply) error {
 	return nil
 }
 
+// replyBytes is the size of an answer on the wire.
 func replyBytes(p *reply) int64 {
-	n := int64(len(p.head))
+	n := int64(len(p.plain()))
 	for i := range p.spans {
 		n += int64(p.spans[i].records.Len())
 	}

@@ -223,18 +223,18 @@ func TestInFlightCapHoldsBackTheReader(t *testing.T) {
 func TestBudgetMakesReadersWaitInLine(t *testing.T) {
 	b := newBudget(100)
 	stop := make(chan struct{})
-	if err := b.acquire(80, false, stop); err != nil {
+	if err := b.acquire(80, 0, stop); err != nil {
 		t.Fatal(err)
 	}
 	order := make(chan int, 3)
 	waiting := func(n int) func() bool {
 		return func() bool { b.mu.Lock(); defer b.mu.Unlock(); return len(b.first)+len(b.urgent) == n }
 	}
-	go func() { b.acquire(50, false, stop); order <- 1 }()
+	go func() { b.acquire(50, 0, stop); order <- 1 }()
 	eventually(t, "first waits", waiting(1))
-	go func() { b.acquire(10, false, stop); order <- 2 }()
+	go func() { b.acquire(10, 0, stop); order <- 2 }()
 	eventually(t, "second waits behind it although it would fit", waiting(2))
-	go func() { b.acquire(30, true, stop); order <- 0 }()
+	go func() { b.acquire(30, 20, stop); order <- 0 }()
 	eventually(t, "a holder waits too", waiting(3))
 	b.release(20)
 	if got := <-order; got != 0 {
@@ -246,13 +246,41 @@ func TestBudgetMakesReadersWaitInLine(t *testing.T) {
 	}
 	gone := make(chan struct{})
 	close(gone)
-	if err := b.acquire(1000, false, gone); err == nil {
+	if err := b.acquire(99, 0, gone); err == nil {
 		t.Fatal("no error after stop")
 	}
 	b.release(90)
 	if b.used() != 0 {
 		t.Fatalf("%d used", b.used())
 	}
+}
+
+func TestHoldersThatWaitForEachOtherGoOneAtATime(t *testing.T) {
+	b := newBudget(100)
+	stop := make(chan struct{})
+	b.acquire(50, 0, stop)
+	b.acquire(50, 0, stop)
+	done := make(chan struct{}, 2)
+	grow := func() {
+		b.acquire(80, 50, stop)
+		if used := b.used(); used > 100+80 {
+			t.Errorf("%d bytes taken: more than one is past the limit", used)
+		}
+		b.release(50) // copied into the larger buffer
+		b.release(80) // handled
+		done <- struct{}{}
+	}
+	go grow()
+	go grow()
+	<-done
+	<-done
+	if b.used() != 0 {
+		t.Fatalf("%d used", b.used())
+	}
+	if err := b.acquire(1000, 0, stop); err != nil { // alone, even a frame beyond the budget is served
+		t.Fatal(err)
+	}
+	b.release(1000)
 }
 
 func TestPanicInHandlerClosesOnlyItsConnection(t *testing.T) {
@@ -272,14 +300,14 @@ func TestLargeFramesTakeMemoryAsBytesArrive(t *testing.T) {
 	s := startServer(t, nil)
 	c := dial(t, s.addr)
 	c.nc.Write(binary.BigEndian.AppendUint32(nil, 90<<20)) // announces much, sends nothing
-	eventually(t, "the frame began", func() bool { return s.budget.used() > 0 })
-	if used := s.budget.used(); used > 16<<10 {
+	eventually(t, "the frame began", func() bool { return s.budgets.used() > 0 })
+	if used := s.budgets.used(); used > 4<<10 {
 		t.Fatalf("%d bytes held for a frame that has sent none", used)
 	}
 	io.CopyN(c.nc, zeros{}, 3<<20)
-	eventually(t, "it grew", func() bool { return s.budget.used() >= 16<<20 })
+	eventually(t, "it grew", func() bool { return s.budgets.used() >= 16<<20 })
 	c.nc.Close()
-	eventually(t, "given back", func() bool { return s.budget.used() == 0 })
+	eventually(t, "given back", func() bool { return s.budgets.used() == 0 })
 }
 
 type zeros struct{}

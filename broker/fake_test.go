@@ -381,7 +381,7 @@ func startServer(t testing.TB, change func(*Config)) *testServer {
 		if err := <-served; err != ErrServerClosed {
 			t.Errorf("serve: %v", err)
 		}
-		if used := s.budget.used(); used != 0 {
+		if used := s.budgets.used(); used != 0 {
 			t.Errorf("request budget: %d bytes never given back", used)
 		}
 	})

@@ -19,7 +19,9 @@ type recordsWriter interface {
 //
 //	head[:spans[0].at]  spans[0].records  head[spans[0].at:spans[1].at]  …  head[last.at:]
 type reply struct {
-	head  []byte // starts with the frame's size
+	head  []byte  // starts with the frame's size
+	flat  *buffer // head and records in one, when that is cheaper
+	flatN int     // bytes of flat in use
 	spans []span
 	wait  waiting // what will finish it; nil when nothing is outstanding
 	done  bool    // guarded by conn.mu: may be written
@@ -45,15 +47,60 @@ func newReply() *reply { return replyPool.Get().(*reply) }
 
 // free releases the records and takes the reply back.
 func (p *reply) free() {
-	for i := range p.spans {
-		p.spans[i].records.Release()
-		p.spans[i] = span{}
-	}
+	p.drop()
+	putBuffer(p.flat)
+	p.flat = nil
 	if cap(p.head) > replyKeepBytes {
 		return
 	}
 	*p = reply{head: p.head[:0], spans: p.spans[:0]}
 	replyPool.Put(p)
+}
+
+// drop releases the records.
+func (p *reply) drop() {
+	for i := range p.spans {
+		p.spans[i].records.Release()
+		p.spans[i] = span{}
+	}
+	p.spans = p.spans[:0]
+}
+
+// flattenBytes is the size up to which records are copied behind their header: one read and one write then do what would
+// take a write, a sendfile and another write.
+const flattenBytes = 32 << 10
+
+// flatten copies small records into one buffer with the header bytes and releases them.
+func (p *reply) flatten() error {
+	n := replyBytes(p)
+	if len(p.spans) == 0 || n > flattenBytes {
+		return nil
+	}
+	flat := getBuffer(int(n))
+	out := flatWriter{b: flat.b[:0]}
+	if err := p.writeTo(&out); err != nil {
+		putBuffer(flat)
+		return err
+	}
+	p.drop()
+	p.flat, p.flatN = flat, len(out.b)
+	return nil
+}
+
+// plain is the whole answer, once it has no spans.
+func (p *reply) plain() []byte {
+	if p.flat != nil {
+		return p.flat.b[:p.flatN]
+	}
+	return p.head
+}
+
+// flatWriter appends to a buffer that is large enough.
+type flatWriter struct{ b []byte }
+
+func (w *flatWriter) Write(p []byte) (int, error) {
+	w.b = append(w.b, p...)
+	return len(p), nil
 }
 
 // begin writes size placeholder and response header. Flexible answers have tagged fields in their header, except
@@ -84,6 +131,10 @@ func (p *reply) encode(correlation int32, flexible bool, resp kmsg.Response) {
 
 // writeTo sends header fragments and records in turn.
 func (p *reply) writeTo(w io.Writer) error {
+	if len(p.spans) == 0 {
+		_, err := w.Write(p.plain())
+		return err
+	}
 	at := 0
 	for i := range p.spans {
 		s := &p.spans[i]

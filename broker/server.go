@@ -17,7 +17,7 @@ type Server struct {
 	deps     Deps
 	log      *slog.Logger
 	table    *table
-	budget   *budget
+	budgets  budgets
 	sessions *sessions
 	stats    counters
 	ctx      context.Context // ends with Close
@@ -43,7 +43,7 @@ func New(cfg Config, deps Deps) *Server {
 	}
 	s := &Server{
 		cfg: cfg, deps: deps, log: deps.Logger, table: newTable(apis),
-		budget:    newBudget(cfg.RequestMemoryBytes),
+		budgets:   newBudgets(cfg.RequestMemoryBytes),
 		sessions:  newSessions(cfg.FetchSessionSlots, cfg.FetchSessionEvict.Milliseconds()),
 		listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{}, perIP: map[string]int{},
 	}
@@ -247,7 +247,7 @@ func (s *Server) Stats() Stats {
 		Connections: conns, Accepted: s.stats.accepted.Load(), Refused: s.stats.refused.Load(),
 		Expired: s.stats.expired.Load(), Panics: s.stats.panics.Load(),
 		BytesIn: s.stats.bytesIn.Load(), BytesOut: s.stats.bytesOut.Load(),
-		RequestBytesHeld: s.budget.used(), FetchSessions: s.sessions.len(), Requests: map[string]int64{},
+		RequestBytesHeld: s.budgets.used(), FetchSessions: s.sessions.len(), Requests: map[string]int64{},
 	}
 	for k, a := range s.table.byKey {
 		if a != nil {

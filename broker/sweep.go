@@ -28,9 +28,10 @@ func (s *Server) sweep() {
 		}
 		s.mu.Unlock()
 		now := s.nowMillis()
+		short := shortage{s.budgets.small.short(), s.budgets.large.short()}
 		for i, c := range conns {
 			c.expire(now)
-			if why := c.overdue(now); why != "" {
+			if why := c.overdue(now, short); why != "" {
 				s.stats.expired.Add(1)
 				s.log.Info("connection expired", "client", c.remote, "reason", why)
 				c.abort()
@@ -44,11 +45,21 @@ func (s *Server) sweep() {
 // weeks, and its connection must not outlive the client.
 const gonePeerMillis = 2000
 
-// overdue names the deadline that c has missed, or returns "".
-func (c *conn) overdue(now int64) string {
+// shortage says whose budget frames wait for.
+type shortage struct{ small, large bool }
+
+// overdue names the deadline that c has missed, or returns "". A frame has FrameMax for each of its parts; while others
+// wait for memory it must also come at framePace.
+func (c *conn) overdue(now int64, short shortage) string {
 	cfg := &c.srv.cfg
-	if at := c.frameMillis.Load(); at != 0 && now-at > cfg.FrameMax.Milliseconds() {
-		return "request incomplete"
+	if at := c.frameMillis.Load(); at != 0 {
+		want := c.frameWant.Load()
+		if now-at > cfg.FrameMax.Milliseconds() {
+			return "request incomplete"
+		}
+		if (short.small && want <= frameSmall || short.large) && now-at > frameGrace+want*1000/framePace {
+			return "request too slow while others wait for memory"
+		}
 	}
 	if at := c.writeMillis.Load(); at != 0 && now-at > cfg.WriteMax.Milliseconds() {
 		return "answer not taken"
