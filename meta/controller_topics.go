@@ -50,29 +50,36 @@ type CreatedTopic struct {
 }
 
 // decideCreateTopics decides on topics one after the other, in Kafka's order
-// of checks. newID gives ids to the topics that are to be created.
+// of checks. newID gives ids to the topics that are to be created. A name that
+// is there more than once is refused once, after the others, as Kafka does.
 func decideCreateTopics(img *Image, b *conf.Broker, topics []NewTopic, newID func() topic.ID) ([]CreatedTopic, []Change) {
-	results := make([]CreatedTopic, len(topics))
+	results := make([]CreatedTopic, 0, len(topics))
 	if err := checkPartitionTotal(b, topics); err != nil {
 		for i := range topics {
-			results[i] = CreatedTopic{Name: topics[i].Name, Err: err}
+			results = append(results, CreatedTopic{Name: topics[i].Name, Err: err})
 		}
 		return results, nil
 	}
-	times := make(map[string]int, len(topics))
+	names := make(map[string]int, len(topics))
 	for i := range topics {
-		times[topics[i].Name]++
+		names[topics[i].Name]++
 	}
 	place := newPlacer(img)
 	var changes []Change
+	var twice []CreatedTopic
 	for i := range topics {
 		t := &topics[i]
-		r := &results[i]
-		r.Name = t.Name
-		if times[t.Name] > 1 {
-			r.Err = refuse(ErrInvalidRequest, "Duplicate topic name.")
+		switch names[t.Name] {
+		case 0: // reported already
+			continue
+		case 1:
+		default:
+			names[t.Name] = 0
+			twice = append(twice, CreatedTopic{Name: t.Name, Err: refuse(ErrInvalidRequest, "Duplicate topic name.")})
 			continue
 		}
+		results = append(results, CreatedTopic{Name: t.Name})
+		r := &results[len(results)-1]
 		configs, err := checkNewTopic(img, b, t)
 		if err != nil {
 			r.Err = err
@@ -87,7 +94,7 @@ func decideCreateTopics(img *Image, b *conf.Broker, topics []NewTopic, newID fun
 		r.Partitions, r.ReplicationFactor = int32(len(parts)), int16(len(parts[0].Replicas))
 		changes = append(changes, CreateTopic{Name: t.Name, ID: r.ID, Partitions: parts, Configs: configs})
 	}
-	return results, changes
+	return append(results, twice...), changes
 }
 
 func checkPartitionTotal(b *conf.Broker, topics []NewTopic) error {
@@ -275,38 +282,51 @@ type TopicResult struct {
 	Err  error
 }
 
-// decideDeleteTopics decides which topics go. A topic that is named twice is
-// refused, by whatever names.
+// decideDeleteTopics decides which topics go. A topic that is named twice, by
+// whatever names, is refused once.
 func decideDeleteTopics(img *Image, b *conf.Broker, refs []TopicRef) ([]TopicResult, []Change) {
-	results := make([]TopicResult, len(refs))
+	results := make([]TopicResult, 0, len(refs))
 	if !b.DeleteTopicEnable {
-		for i, r := range refs {
-			results[i] = TopicResult{Name: r.Name, ID: r.ID, Err: refuse(ErrTopicDeletionDisabled, "Topic deletion is disabled.")}
+		for _, r := range refs {
+			results = append(results, TopicResult{Name: r.Name, ID: r.ID, Err: refuse(ErrTopicDeletionDisabled, "Topic deletion is disabled.")})
 		}
 		return results, nil
 	}
 	given := make(map[TopicRef]int, len(refs))
-	named := make(map[topic.ID]int, len(refs))
+	byName, byID := make(map[topic.ID]bool), make(map[topic.ID]bool)
 	for _, r := range refs {
 		given[r]++
-		if t := img.find(r); t != nil && given[r] == 1 {
-			named[t.ID]++
+		if t := img.find(r); t != nil {
+			if r.Name != "" {
+				byName[t.ID] = true
+			} else {
+				byID[t.ID] = true
+			}
 		}
 	}
 	var changes []Change
-	for i, r := range refs {
-		results[i] = TopicResult{Name: r.Name, ID: r.ID}
+	for _, r := range refs {
+		times := given[r]
+		if times == 0 {
+			continue // reported already
+		}
+		if times > 1 {
+			given[r] = 0
+		}
 		t := img.find(r)
-		if err := checkDelete(r, t, given[r]); err != nil {
-			results[i].Err = err
-			continue
+		result := TopicResult{Name: r.Name, ID: r.ID, Err: checkDelete(r, t, times)}
+		if result.Err == nil {
+			result.Name, result.ID = t.Name, t.ID
+			if byName[t.ID] && byID[t.ID] {
+				if r.Name == "" {
+					continue // Kafka answers for the name only
+				}
+				result.Err = refuse(ErrInvalidRequest, "The provided topic name maps to an ID that was already supplied.")
+			} else {
+				changes = append(changes, DeleteTopic{ID: t.ID})
+			}
 		}
-		results[i].Name, results[i].ID = t.Name, t.ID
-		if named[t.ID] > 1 {
-			results[i].Err = refuse(ErrInvalidRequest, "The provided topic name maps to an ID that was already supplied.")
-			continue
-		}
-		changes = append(changes, DeleteTopic{ID: t.ID})
+		results = append(results, result)
 	}
 	return results, changes
 }
@@ -352,26 +372,24 @@ type MorePartitions struct {
 }
 
 func decideCreatePartitions(img *Image, topics []MorePartitions) ([]TopicResult, []Change) {
-	results := make([]TopicResult, len(topics))
-	times := make(map[string]int, len(topics))
+	results := make([]TopicResult, 0, len(topics))
+	names := make(map[string]int, len(topics))
 	for i := range topics {
-		times[topics[i].Name]++
+		if names[topics[i].Name]++; names[topics[i].Name] == 2 {
+			results = append(results, TopicResult{Name: topics[i].Name, Err: refuse(ErrInvalidRequest, "Duplicate topic name.")})
+		}
 	}
 	place := newPlacer(img)
 	var changes []Change
 	for i := range topics {
-		results[i].Name = topics[i].Name
-		if times[topics[i].Name] > 1 {
-			results[i].Err = refuse(ErrInvalidRequest, "Duplicate topic name.")
+		if names[topics[i].Name] > 1 {
 			continue
 		}
 		change, err := morePartitions(img, &topics[i], place)
-		if err != nil {
-			results[i].Err = err
-			continue
+		results = append(results, TopicResult{Name: topics[i].Name, ID: change.ID, Err: err})
+		if err == nil {
+			changes = append(changes, change)
 		}
-		results[i].ID = change.ID
-		changes = append(changes, change)
 	}
 	return results, changes
 }

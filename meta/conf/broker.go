@@ -315,7 +315,38 @@ func (b *Broker) checkBroker(v parsed) error {
 	if len(b.LogDirs) == 0 {
 		return contradiction("log.dirs names no directory")
 	}
+	return b.checkLimits(v)
+}
+
+// checkLimits holds Kafka's rules between settings that no single setting's
+// rule covers, in Kafka's words.
+func (b *Broker) checkLimits(v parsed) error {
+	for _, rule := range []struct {
+		holds  bool
+		reason string
+	}{
+		{v["log.roll.ms"] == nil || v.i64("log.roll.ms") >= 1, "log.roll.ms must be greater than or equal to 1"},
+		{v.i64("log.roll.jitter.ms") >= 0, "log.roll.jitter.ms must be greater than or equal to 0"},
+		{unlimitedOrPositive(v, "log.retention.ms") && unlimitedOrPositive(v, "log.retention.minutes") && unlimitedOrPositive(v, "log.retention.hours"),
+			"log.retention.ms must be unlimited (-1) or, equal or greater than 1"},
+		{b.LogCleanerDedupeBufferBytes/int64(max(b.LogCleanerThreads, 1)) > 1<<20, "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread."},
+		{b.ReplicaFetchWaitMaxMillis <= v.i32("replica.socket.timeout.ms"), "replica.socket.timeout.ms should always be at least replica.fetch.wait.max.ms to prevent unnecessary socket timeouts"},
+		{int64(b.ReplicaFetchWaitMaxMillis) <= b.ReplicaLagTimeMaxMillis, "replica.fetch.wait.max.ms should always be less than or equal to replica.lag.time.max.ms to prevent frequent changes in ISR"},
+		{b.QueuedMaxRequestBytes <= 0 || b.QueuedMaxRequestBytes >= int64(b.SocketRequestMaxBytes), "queued.max.request.bytes must be larger or equal to socket.request.max.bytes"},
+		{b.MaxConnectionsPerIP > 0 || len(b.MaxConnectionsPerIPByHost) > 0, "max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides property is set."},
+		{b.BrokerHeartbeatIntervalMillis <= b.BrokerSessionTimeoutMillis/2, "broker.heartbeat.interval.ms must be less than or equal to half of the broker.session.timeout.ms"},
+	} {
+		if !rule.holds {
+			return contradiction("%s", rule.reason)
+		}
+	}
 	return nil
+}
+
+// unlimitedOrPositive allows null, -1 and every positive number.
+func unlimitedOrPositive(v parsed, name string) bool {
+	n, ok := v[name].(int64)
+	return !ok || n == -1 || n >= 1
 }
 
 func perIP(text string) map[string]int32 {

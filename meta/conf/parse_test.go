@@ -36,9 +36,22 @@ func TestBrokerIsStrict(t *testing.T) {
 		{"node.id=1 broker.id=2", "node.id 1 and broker.id 2 differ: set one of them", ErrInvalid},
 		{"remote.log.storage.system.enable=true", "remote.log.storage.system.enable is set but varve.tier.store, the bucket, is not", ErrInvalid},
 		{"group.min.session.timeout.ms=10 group.max.session.timeout.ms=5", "group.min.session.timeout.ms (10) > group.max.session.timeout.ms (5)", ErrInvalid},
+		{"log.retention.ms=0", "log.retention.ms must be unlimited (-1) or, equal or greater than 1", ErrInvalid},
+		{"log.retention.hours=-2", "log.retention.ms must be unlimited (-1) or, equal or greater than 1", ErrInvalid},
+		{"log.roll.ms=0", "log.roll.ms must be greater than or equal to 1", ErrInvalid},
+		{"max.connections.per.ip=0", "max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides property is set.", ErrInvalid},
+		{"queued.max.request.bytes=5", "queued.max.request.bytes must be larger or equal to socket.request.max.bytes", ErrInvalid},
+		{"default.replication.factor=0", "Invalid value 0 for configuration default.replication.factor: Value must be between 1 and 32767", ErrInvalid},
+		{"log.dirs=", "", nil},
 		{"log.cleaner.min.compaction.lag.ms=10 log.cleaner.max.compaction.lag.ms=5", "conflict topic config setting min.compaction.lag.ms (10) > max.compaction.lag.ms (5)", ErrInvalid},
 	} {
 		_, err := ParseBroker(pairMap(strings.Fields(c.pairs)))
+		if c.is == nil {
+			if err != nil {
+				t.Errorf("%s: %v", c.pairs, err)
+			}
+			continue
+		}
 		if err == nil || err.Error() != c.want || !errors.Is(err, c.is) {
 			t.Errorf("%s\n got %v\nwant %s", c.pairs, err, c.want)
 		}

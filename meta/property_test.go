@@ -1,0 +1,257 @@
+package meta
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/varvelog/varve/meta/conf"
+	"github.com/varvelog/varve/meta/topic"
+)
+
+// history makes a random history of decisions and returns its commands, as the
+// log holds them, with the image after each.
+func history(t *rapid.T, check func(before, after *Image)) ([][]byte, []*Image) {
+	b, err := conf.ParseBroker(map[string]string{"varve.tier.store": "mem:"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	img := newImage()
+	var log [][]byte
+	images := []*Image{img}
+	for step := range rapid.IntRange(1, 40).Draw(t, "steps") {
+		changes := randomDecision(t, img, &b)
+		if len(changes) == 0 {
+			continue
+		}
+		c := Command{Base: img.Index, Changes: changes}
+		encoded := c.Encode()
+		decoded, err := DecodeCommand(encoded)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := img.EncodeSnapshot()
+		next, err := img.Apply(decoded, uint64(step+1))
+		if err != nil {
+			t.Fatalf("a decision does not apply: %v", err)
+		}
+		if !bytes.Equal(before, img.EncodeSnapshot()) {
+			t.Fatal("applying a command changed the image before it")
+		}
+		check(img, next)
+		img = next
+		log = append(log, encoded)
+		images = append(images, img)
+	}
+	return log, images
+}
+
+// randomDecision draws an event and decides on it.
+func randomDecision(t *rapid.T, img *Image, b *conf.Broker) []Change {
+	id := rapid.Int32Range(1, 4).Draw(t, "broker")
+	name := rapid.SampledFrom([]string{"a", "b.c", "b_c", "d"}).Draw(t, "topic")
+	epoch := img.Brokers[id].Epoch
+	switch rapid.IntRange(0, 9).Draw(t, "event") {
+	case 0, 1:
+		r := Registration{ID: id, Host: "h", Incarnation: drawID(t), Fenced: rapid.Bool().Draw(t, "fenced"), MayLackRecords: rapid.Bool().Draw(t, "lossy")}
+		changes, err := decideRegister(img, b, r, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return changes
+	case 2:
+		changes, _ := decideBroker(img, b, ChangeBroker{ID: id, Epoch: epoch, Fenced: rapid.Bool().Draw(t, "fence"), ShuttingDown: rapid.Bool().Draw(t, "stop")})
+		return changes
+	case 3, 4:
+		_, changes := decideCreateTopics(img, b, []NewTopic{{
+			Name: name, Partitions: rapid.Int32Range(1, 5).Draw(t, "partitions"), ReplicationFactor: int16(rapid.IntRange(1, 3).Draw(t, "factor")),
+			Configs: randomConfigs(t),
+		}}, func() topic.ID { return drawID(t) })
+		return changes
+	case 5:
+		_, changes := decideDeleteTopics(img, b, []TopicRef{{Name: name}})
+		return changes
+	case 6:
+		_, changes := decideCreatePartitions(img, []MorePartitions{{Name: name, Count: rapid.Int32Range(1, 8).Draw(t, "count")}})
+		return changes
+	case 7:
+		for _, d := range img.DeletedTopics() {
+			return decideConfirmDeleted(img, ConfirmDeleted{ID: d.ID, Broker: id, Tier: rapid.Bool().Draw(t, "tier")})
+		}
+		return nil
+	case 8:
+		return randomAlter(t, img, b, name)
+	default:
+		_, changes, _ := decideProducerIDs(img, id, epoch)
+		return changes
+	}
+}
+
+func drawID(t *rapid.T) topic.ID {
+	return topic.ID(rapid.SliceOfN(rapid.Byte(), 16, 16).Filter(func(b []byte) bool { return b[0] != 0 }).Draw(t, "id"))
+}
+
+func randomConfigs(t *rapid.T) []ConfigValue {
+	var list []ConfigValue
+	for _, kv := range [][2]string{{"remote.storage.enable", "true"}, {"min.insync.replicas", "2"}, {"unclean.leader.election.enable", "true"}} {
+		if rapid.Bool().Draw(t, kv[0]) {
+			list = append(list, ConfigValue{Name: kv[0], Value: &kv[1]})
+		}
+	}
+	return list
+}
+
+func randomAlter(t *rapid.T, img *Image, b *conf.Broker, name string) []Change {
+	tp, p := img.Partition(name, 0)
+	if p == nil || p.Leader == NoLeader {
+		return nil
+	}
+	w := AlterPartition{ID: tp.ID, LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch, Recovering: p.Recovering && rapid.Bool().Draw(t, "recovering")}
+	for _, id := range p.Replicas {
+		if id == p.Leader || rapid.Bool().Draw(t, "in") {
+			w.ISR = append(w.ISR, BrokerState{ID: id, Epoch: img.Brokers[id].Epoch})
+		}
+	}
+	_, changes, err := decideAlterPartition(img, b, p.Leader, img.Brokers[p.Leader].Epoch, []AlterPartition{w})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return changes
+}
+
+func TestTheSameLogGivesTheSameImage(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		log, images := history(t, func(_, _ *Image) {})
+		// From the start, and from a snapshot anywhere in between.
+		from := rapid.IntRange(0, len(log)).Draw(t, "snapshot")
+		img, err := DecodeSnapshot(images[from].EncodeSnapshot())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := from; i < len(log); i++ {
+			c, err := DecodeCommand(log[i])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if img, err = img.Apply(c, images[i+1].Index); err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(img.EncodeSnapshot(), images[i+1].EncodeSnapshot()) {
+				t.Fatalf("command %d gives another image the second time", i)
+			}
+		}
+	})
+}
+
+func TestWhatHoldsOfEveryImage(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		history(t, func(before, after *Image) {
+			if err := checkImage(after); err != nil {
+				t.Fatal(err)
+			}
+			if err := checkStep(before, after); err != nil {
+				t.Fatal(err)
+			}
+		})
+	})
+}
+
+// checkImage checks what must hold of an image by itself.
+func checkImage(img *Image) error {
+	partitions := 0
+	for _, t := range img.Topics() {
+		partitions += len(t.Partitions)
+		if img.TopicByID(t.ID) != t || img.Topic(t.Name) != t {
+			return fmt.Errorf("topic %s is not found by name and id", t.Name)
+		}
+		for i := range t.Partitions {
+			if err := checkPartition(img, &t.Partitions[i]); err != nil {
+				return fmt.Errorf("%s-%d: %w: %s", t.Name, i, err, partitionText(&t.Partitions[i]))
+			}
+		}
+	}
+	if partitions != img.PartitionCount() {
+		return fmt.Errorf("%d partitions, counted as %d", partitions, img.PartitionCount())
+	}
+	return nil
+}
+
+func checkPartition(img *Image, p *Partition) error {
+	for _, list := range [][]int32{p.ISR, p.ELR, p.LastKnownELR} {
+		for i, id := range list {
+			if !slices.Contains(p.Replicas, id) || slices.Contains(list[:i], id) {
+				return fmt.Errorf("broker %d is no replica, or twice there", id)
+			}
+		}
+	}
+	for _, id := range p.ISR {
+		if !img.registered(id) || !img.Brokers[id].Active() {
+			return fmt.Errorf("broker %d is in sync and not active", id) // invariant 7
+		}
+		if slices.Contains(p.ELR, id) {
+			return fmt.Errorf("broker %d is in ISR and ELR", id)
+		}
+	}
+	if p.Leader != NoLeader && !slices.Contains(p.ISR, p.Leader) {
+		return fmt.Errorf("the leader is not in sync")
+	}
+	if p.Leader == NoLeader && len(p.ISR) > 0 {
+		return fmt.Errorf("somebody is in sync and nobody leads")
+	}
+	return nil
+}
+
+// checkStep checks what must hold from one image to the next.
+func checkStep(before, after *Image) error {
+	if after.Index <= before.Index || after.NextProducerID < before.NextProducerID {
+		return fmt.Errorf("the index or the producer ids went back")
+	}
+	for id, b := range after.Brokers {
+		if b.Epoch < before.Brokers[id].Epoch {
+			return fmt.Errorf("broker %d's epoch went back", id)
+		}
+	}
+	for _, t := range after.Topics() {
+		old := before.TopicByID(t.ID)
+		if old == nil {
+			continue
+		}
+		if old.Tiered && !t.Tiered {
+			return fmt.Errorf("topic %s forgot that it was tiered", t.Name)
+		}
+		for i := range old.Partitions {
+			if err := checkPartitionStep(before, after, &old.Partitions[i], &t.Partitions[i]); err != nil {
+				return fmt.Errorf("%s-%d: %w\nfrom %s\nto   %s", t.Name, i, err, partitionText(&old.Partitions[i]), partitionText(&t.Partitions[i]))
+			}
+		}
+	}
+	for _, d := range before.DeletedTopics() {
+		if after.TopicByID(d.ID) != nil {
+			return fmt.Errorf("a deleted topic's id lives again")
+		}
+	}
+	return nil
+}
+
+func checkPartitionStep(before, after *Image, old, now *Partition) error {
+	same := partitionText(old) == partitionText(now)
+	switch {
+	case now.LeaderEpoch < old.LeaderEpoch || now.PartitionEpoch < old.PartitionEpoch:
+		return fmt.Errorf("an epoch went back") // invariant 2
+	case !same && now.PartitionEpoch == old.PartitionEpoch:
+		return fmt.Errorf("it changed under one partition epoch") // invariant 4
+	case old.Leader != now.Leader && now.LeaderEpoch == old.LeaderEpoch:
+		return fmt.Errorf("two leaders in one leader epoch") // invariant 2
+	}
+	if l := now.Leader; l != NoLeader && old.LeaderEpoch == now.LeaderEpoch && before.Brokers[l].Incarnation != after.Brokers[l].Incarnation {
+		return fmt.Errorf("a new start of broker %d leads in an old leader epoch", l)
+	}
+	clean := slices.Contains(old.ISR, now.Leader) || slices.Contains(old.ELR, now.Leader)
+	if now.Leader != NoLeader && old.Leader != now.Leader && !clean && !now.Recovering {
+		return fmt.Errorf("an unclean election that is not recorded") // invariant 8
+	}
+	return nil
+}
