@@ -40,6 +40,10 @@ type Config struct {
 	// ProposeTimeout bounds how long a change may wait for the quorum. Zero
 	// means 10 s.
 	ProposeTimeout time.Duration
+
+	// For tests.
+	faults      func(store) store
+	lockTimeout time.Duration
 }
 
 // Voter is one member of the quorum.
@@ -107,6 +111,9 @@ func (c *Config) fillDefaults(alone bool) error {
 	}
 	if c.ProposeTimeout == 0 {
 		c.ProposeTimeout = 10 * time.Second
+	}
+	if c.lockTimeout == 0 {
+		c.lockTimeout = lockTimeout
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
@@ -20,14 +21,21 @@ const sealVersion = 1
 // entry is read; and the first error is final, because raft itself goes on
 // after one, and a retried fsync may succeed without having written anything.
 type logStore struct {
-	db    *raftboltdb.BoltStore
+	db    store
 	fatal func(error)
 
 	mu     sync.Mutex // guards the following
 	failed error
 }
 
-func openLogStore(path string, fatal func(error)) (s *logStore, err error) {
+// store is what raft-boltdb offers; tests put faults in between.
+type store interface {
+	raft.LogStore
+	raft.StableStore
+	Close() error
+}
+
+func openLogStore(path string, wait time.Duration, fatal func(error)) (s *logStore, err error) {
 	defer func() {
 		// bbolt panics on pages that make no sense.
 		if r := recover(); r != nil {
@@ -37,7 +45,7 @@ func openLogStore(path string, fatal func(error)) (s *logStore, err error) {
 	options := *bbolt.DefaultOptions
 	options.NoFreelistSync = true // found again by a scan on open; halves what a commit writes
 	options.FreelistType = bbolt.FreelistMapType
-	options.Timeout = lockTimeout
+	options.Timeout = wait
 	db, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &options})
 	if errors.Is(err, bbolt.ErrTimeout) {
 		return nil, fmt.Errorf("open metadata log %s: another process holds it: %w", path, err)

@@ -115,15 +115,18 @@ func (n *Node) start() error {
 	if known && n.cfg.ClusterID != "" && who.clusterID != n.cfg.ClusterID {
 		return fmt.Errorf("%w: the directory belongs to cluster %s, not %s", ErrInconsistentCluster, who.clusterID, n.cfg.ClusterID)
 	}
-	if n.store, err = openLogStore(filepath.Join(n.cfg.Dir, "raft.db"), n.fail); err != nil {
+	if n.store, err = openLogStore(filepath.Join(n.cfg.Dir, "raft.db"), n.cfg.lockTimeout, n.fail); err != nil {
 		return err
 	}
-	logger := raftLogger(n.log)
-	snapshots, err := raft.NewFileSnapshotStoreWithLogger(n.cfg.Dir, snapshotsKept, logger)
-	if err != nil {
-		return fmt.Errorf("open snapshots: %w", err)
+	if n.cfg.faults != nil {
+		n.store.db = n.cfg.faults(n.store.db)
 	}
-	newest, err := newestSnapshot(n.cfg.Dir, snapshots)
+	logger := raftLogger(n.log)
+	snapshots, err := openSnapshots(filepath.Join(n.cfg.Dir, "snapshots"))
+	if err != nil {
+		return err
+	}
+	newest, err := snapshots.newest()
 	if err != nil {
 		return err
 	}
