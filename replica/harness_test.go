@@ -37,6 +37,8 @@ type node struct {
 	tier    *tier.Manager
 	m       *Manager
 	meta    *fakeMeta
+
+	cold int // reads that went to the bucket
 }
 
 // fakeMeta stands where the metadata node is: it never calls by itself.
@@ -56,6 +58,8 @@ func newNode(t tester) *node {
 		t: t, disk: vfs.NewMem(1), bucket: objstore.NewMem(0), meta: &fakeMeta{confirmed: make(chan topic.ID, 16)},
 		broker: map[string]string{"varve.tier.store": "mem:"},
 	}
+	n.must(n.disk.MkdirAll("/data"))
+	n.must(n.disk.SyncDir("/"))
 	return n
 }
 
@@ -112,9 +116,9 @@ func (n *node) stop() {
 }
 
 // crash cuts the power: the next start sees what was synced.
-func (n *node) crash() {
+func (n *node) crash(seed uint64) {
 	n.t.Helper()
-	after := n.disk.Crash()
+	after := n.disk.CrashSeed(seed)
 	n.stop() // the old process's goroutines end on the old disk
 	n.disk = after
 }
@@ -148,7 +152,13 @@ func (n *node) wait(what string, ok func() bool) {
 	defer tick.Stop()
 	for !ok() {
 		if time.Now().After(deadline) {
-			n.t.Fatalf("waited in vain for %s", what)
+			state := ""
+			for _, p := range n.m.Partitions() {
+				d := p.Describe()
+				segments, _ := p.log.Segments()
+				state += fmt.Sprintf("\n%+v\nlast error %+v\nlineage %v\nsegments %+v", d, d.Offload.LastError, p.log.Lineage(), segments)
+			}
+			n.t.Fatalf("waited in vain for %s%s", what, state)
 		}
 		<-tick.C
 	}
@@ -194,6 +204,7 @@ func (n *node) fetch(p *Partition, offset int64, maxBytes int, isolation int8) (
 		CurrentEpoch: NoEpoch, LastFetchedEpoch: NoEpoch, ReplicaID: NoReplica}
 	res, err := p.Read(r)
 	if err == nil && res.Cold {
+		n.cold++
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		res, err = p.ReadCold(ctx, r)

@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"slices"
+
 	"github.com/varvelog/varve/hot"
 	"github.com/varvelog/varve/hot/lineage"
 	"github.com/varvelog/varve/meta/topic"
@@ -60,6 +62,12 @@ func (l *tierLog) Sealed(from, limit int64) []tier.Segment {
 		if lerr != nil {
 			err = lerr
 			break
+		}
+		if len(chain) > 0 && chain[0].Start > s.BaseOffset() {
+			// DeleteRecords has cut the lineage inside the segment. Nobody can read what lies below, so it may belong to the
+			// first epoch that is left; but the object's lineage has to cover its range.
+			chain = slices.Clone(chain)
+			chain[0].Start = s.BaseOffset()
 		}
 		list = append(list, &sealedSegment{Segment: s, lineage: chain})
 	}
