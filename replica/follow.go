@@ -17,11 +17,6 @@ type following struct {
 	strays   []topic.Partition      // directories on disk that no image names
 }
 
-// deletion counts down a deleted topic's partitions.
-type deletion struct {
-	left int32
-}
-
 // image takes a new metadata image. It only compares and queues; the workers do the rest. Topics that have not changed are
 // the same objects in both images.
 func (m *Manager) image(prev, next *meta.Image) {
@@ -113,34 +108,6 @@ func (m *Manager) vanishedLocked(t *meta.Topic) {
 			want.leads, want.gone = false, true
 			m.setLocked(id, want)
 		}
-	}
-}
-
-// tombstoneLocked starts the removal of a topic that a committed command deleted, unless it is under way or this broker has
-// confirmed it already.
-func (m *Manager) tombstoneLocked(d meta.DeletedTopic) {
-	if m.follow.deleting[d.ID] != nil || !slices.Contains(d.Brokers, m.config.NodeID) {
-		return
-	}
-	if m.follow.deleting == nil {
-		m.follow.deleting = make(map[topic.ID]*deletion)
-	}
-	m.follow.deleting[d.ID] = &deletion{left: d.Partitions}
-	m.table.drop(d.ID)
-	m.follow.strays = slices.DeleteFunc(m.follow.strays, func(p topic.Partition) bool { return p.ID == d.ID })
-	for i := range d.Partitions {
-		m.setLocked(topic.Partition{Topic: d.Name, ID: d.ID, Index: i}, desired{deleted: true})
-	}
-}
-
-// deletedLocked notes that one partition's files are gone here, and confirms the topic with the last one.
-func (m *Manager) deletedLocked(id topic.Partition) {
-	d := m.follow.deleting[id.ID]
-	if d == nil {
-		return
-	}
-	if d.left--; d.left == 0 {
-		m.wg.Go(func() { m.confirm(id.ID) })
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,6 +38,10 @@ type node struct {
 	tier    *tier.Manager
 	m       *Manager
 	meta    *fakeMeta
+	quorum  *meta.Node // instead of meta, when set
+
+	callTimeout time.Duration
+	removed     atomic.Pointer[Manager] // who hears of what the tier manager removed
 
 	cold int // reads that went to the bucket
 }
@@ -56,7 +61,7 @@ func (f *fakeMeta) ConfirmDeleted(_ context.Context, id topic.ID, _ int32, _ boo
 func newNode(t tester) *node {
 	n := &node{
 		t: t, disk: vfs.NewMem(1), bucket: objstore.NewMem(0), meta: &fakeMeta{confirmed: make(chan topic.ID, 16)},
-		broker: map[string]string{"varve.tier.store": "mem:"},
+		broker: map[string]string{"varve.tier.store": "mem:"}, callTimeout: 20 * time.Second,
 	}
 	n.must(n.disk.MkdirAll("/data"))
 	n.must(n.disk.SyncDir("/"))
@@ -73,13 +78,22 @@ func (n *node) start() *node {
 	n.hot, err = hot.Open(hc, hot.Deps{FS: n.disk})
 	n.must(err)
 	deps := Deps{Hot: n.hot, Meta: n.meta}
+	if n.quorum != nil {
+		deps.Meta = n.quorum
+	}
 	if n.bucket != nil {
 		n.archive, err = tier.OpenArchive(tier.DefaultConfig(), tier.Deps{Store: n.bucket})
 		n.must(err)
 		mc := tier.DefaultManagerConfig()
 		mc.DeleteGrace = 0
 		mc.Seed = 1
-		n.tier, err = tier.NewManager(mc, n.archive, tier.ManagerDeps{})
+		// A removed topic is swept again when the slowest upload must have ended: here that is soon.
+		mc.UploadTimeout, mc.UploadTimeoutMax, mc.CallTimeout = n.callTimeout, n.callTimeout, n.callTimeout
+		n.tier, err = tier.NewManager(mc, n.archive, tier.ManagerDeps{Removed: func(p topic.Partition) {
+			if m := n.removed.Load(); m != nil {
+				m.Removed(p)
+			}
+		}})
 		n.must(err)
 		deps.Archive, deps.Tier = n.archive, n.tier
 	}
@@ -87,6 +101,10 @@ func (n *node) start() *node {
 	c.Broker = &b
 	n.m, err = NewManager(c, deps)
 	n.must(err)
+	n.removed.Store(n.m)
+	if n.quorum != nil {
+		return n
+	}
 	n.m.mu.Lock()
 	n.m.follow.broker = &b
 	n.m.mu.Unlock()
@@ -153,6 +171,9 @@ func (n *node) wait(what string, ok func() bool) {
 	for !ok() {
 		if time.Now().After(deadline) {
 			state := ""
+			if n.quorum != nil {
+				state = fmt.Sprintf("\ntombstones %+v", n.quorum.Image().DeletedTopics())
+			}
 			for _, p := range n.m.Partitions() {
 				d := p.Describe()
 				segments, _ := p.log.Segments()

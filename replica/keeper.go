@@ -99,8 +99,22 @@ func (m *Manager) retain(p *Partition) {
 	if done.LogStartMoved {
 		p.startMoved()
 	}
+	if p.settings.Load().topic.CleanupCompact {
+		m.compaction.at(p, now())
+	}
 	if at := p.dueAgain(now()); at != never {
 		m.retention.at(p, at)
+	}
+}
+
+// compact does the compaction that is due in one partition. It has a keeper of its own: it takes long, and retention of other
+// partitions must not wait for it.
+func (m *Manager) compact(p *Partition) {
+	if p.role.Load().final() {
+		return
+	}
+	if _, err := p.log.Compact(m.running, now()); err != nil && m.running.Err() == nil {
+		m.troubled(p, "compaction", err)
 	}
 }
 

@@ -27,7 +27,9 @@ type Manager struct {
 	logger *slog.Logger
 	table  table
 	wg     sync.WaitGroup
-	stop   chan struct{}
+
+	running context.Context // until Close
+	cancel  context.CancelFunc
 
 	unsubscribe func()
 
@@ -38,7 +40,7 @@ type Manager struct {
 	follow following
 	closed bool
 
-	retention keeper
+	retention, compaction keeper
 }
 
 // NewManager starts the workers and subscribes to the metadata. Partitions are opened as the first image names them.
@@ -51,14 +53,17 @@ func NewManager(config Config, deps Deps) (*Manager, error) {
 	}
 	m := &Manager{
 		config: config, deps: deps, logger: deps.Logger,
-		table: newTable(), stop: make(chan struct{}), slots: make(map[replicaKey]*slot),
+		table: newTable(), slots: make(map[replicaKey]*slot),
 	}
 	m.work.L = &m.mu
+	m.running, m.cancel = context.WithCancel(context.Background())
 	m.retention.init(m.retain)
+	m.compaction.init(m.compact)
 	for range config.OpenParallelism {
 		m.wg.Go(m.worker)
 	}
-	m.wg.Go(func() { m.retention.keep(m.stop) })
+	m.wg.Go(func() { m.retention.keep(m.running.Done()) })
+	m.wg.Go(func() { m.compaction.keep(m.running.Done()) })
 	deps.Hot.OnSealed(m.sealed)
 	m.unsubscribe = deps.Meta.Subscribe(m.image)
 	return m, nil
@@ -121,7 +126,7 @@ func (m *Manager) Close(ctx context.Context) error {
 		return nil
 	}
 	m.closed = true
-	close(m.stop)
+	m.cancel()
 	m.work.Broadcast()
 	m.mu.Unlock()
 

@@ -30,14 +30,9 @@ func newSettings(name string, overrides map[string]string, b *conf.Broker, archi
 	tiered := t.RemoteStorageEnable && archived && !t.CleanupCompact && !topic.IsInternal(name)
 	s.check = checks(&t, codec)
 	s.log = logConfig(&t, b, tiered)
-	s.tier = tier.TopicConfig{
-		Enabled: tiered, CopyDisabled: t.RemoteLogCopyDisable, DeleteOnDisable: t.RemoteLogDeleteOnDisable,
-		RetentionMillis: t.RetentionMillis, RetentionBytes: t.RetentionBytes,
-		LocalRetentionMillis: t.LocalRetentionMillis(), LocalRetentionBytes: t.LocalRetentionBytes(),
-		CopyLagMillis: t.RemoteCopyLagMillis(), CopyLagBytes: t.RemoteCopyLagBytes(),
-		MaxLagMillis: t.VarveRemoteMaxLagMillis,
-		Topic:        &tier.TopicInfo{Name: name, Configs: overrides},
-	}
+	s.tier = tier.TopicConfigOf(&t)
+	s.tier.Enabled = tiered
+	s.tier.Topic = &tier.TopicInfo{Name: name, Configs: overrides}
 	return s, nil
 }
 

@@ -3,6 +3,7 @@ package replica
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/varvelog/varve/meta/topic"
 )
@@ -10,18 +11,20 @@ import (
 // slot is a partition's place with the workers: what the image wants of it, and how far that is done. The manager's mutex
 // guards it; p belongs to the worker that has taken the slot.
 type slot struct {
-	id      topic.Partition
-	want    desired
-	pending bool // want is newer than what was applied
-	queued  bool
-	taken   bool // a worker has it
-	urgent  bool // it is in the urgent queue
-	p       *Partition
+	id       topic.Partition
+	want     desired
+	pending  bool // want is newer than what was applied
+	queued   bool
+	taken    bool // a worker has it
+	urgent   bool // it is in the urgent queue
+	retrying bool // a timer will queue it again
+	p        *Partition
 }
 
 // desired is what an image wants of a partition on this broker.
 type desired struct {
 	deleted  bool // the topic was deleted, by a committed command that names this id
+	objects  bool // with deleted: the bucket may hold some of it
 	gone     bool // no longer in the image, and not deleted either: stop serving, keep the data
 	leads    bool
 	state    leadership
@@ -117,18 +120,39 @@ func (m *Manager) worker() {
 			m.queueLocked(s, false)
 		case want.deleted && err == nil:
 			delete(m.slots, keyOf(s.id))
-			m.deletedLocked(s.id)
+			m.filesGoneLocked(s.id)
 		}
 		if err != nil {
+			m.retryLaterLocked(s)
 			m.logger.Error("partition does not follow the metadata", "partition", s.id.String(), "topic_id", s.id.ID.String(), "err", err)
 		}
 	}
 }
 
+// retryEvery is how long a partition that could not be brought to what is wanted waits for the next attempt.
+const retryEvery = 30 * time.Second
+
+func (m *Manager) retryLaterLocked(s *slot) {
+	if m.closed || s.retrying {
+		return
+	}
+	s.retrying = true
+	m.wg.Go(func() {
+		select {
+		case <-m.running.Done():
+		case <-time.After(retryEvery):
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			s.retrying = false
+			m.queueLocked(s, false)
+		}
+	})
+}
+
 // apply brings one partition to what is wanted. The slot is this worker's alone.
 func (m *Manager) apply(s *slot, want desired) error {
 	if want.deleted {
-		return m.remove(s)
+		return m.remove(s, want.objects)
 	}
 	if want.gone {
 		if s.p != nil {
@@ -195,12 +219,13 @@ func (p *Partition) configure(set *settings) {
 
 // remove deletes the partition here: its readers hear of it, the tier manager takes over what is in the bucket, the directory
 // goes. The tier manager's note is durable before the directory goes: a crash in between repeats the deletion.
-func (m *Manager) remove(s *slot) error {
+func (m *Manager) remove(s *slot, objects bool) error {
 	if s.p != nil {
 		s.p.resign(NoEpoch, ErrUnknownPartition)
 		m.retention.forget(s.p)
+		m.compaction.forget(s.p)
 	}
-	if m.deps.Tier != nil {
+	if objects {
 		if err := m.deps.Tier.TopicDeleted(s.id); err != nil {
 			return fmt.Errorf("hand the deletion to the tier manager: %w", err)
 		}
