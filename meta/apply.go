@@ -101,7 +101,7 @@ func (c CreateTopic) apply(next *Image, _ uint64) error {
 		Name: c.Name, ID: c.ID, Partitions: c.Partitions, Configs: c.Configs,
 		Tiered: isTrue(c.Configs[remoteStorageEnable]),
 	})
-	next.partitions += len(c.Partitions)
+	next.count(c.Partitions, 1)
 	return nil
 }
 
@@ -114,7 +114,7 @@ func (c DeleteTopic) apply(next *Image, _ uint64) error {
 	}
 	tombstone := DeletedTopic{Name: t.Name, ID: t.ID, Partitions: int32(len(t.Partitions)), Brokers: t.brokers(), Tier: t.Tiered}
 	next.topics.remove(t)
-	next.partitions -= len(t.Partitions)
+	next.count(t.Partitions, -1)
 	next.deleted = with(next.deleted, t.ID, tombstone)
 	return nil
 }
@@ -191,7 +191,7 @@ func (c AddPartitions) apply(next *Image, _ uint64) error {
 			return fmt.Errorf("topic %s has %d partitions, not %d", t.Name, len(t.Partitions), c.First)
 		}
 		t.Partitions = slices.Concat(t.Partitions, c.Partitions)
-		next.partitions += len(c.Partitions)
+		next.count(c.Partitions, 1)
 		return nil
 	})
 }
@@ -204,7 +204,14 @@ func (c ChangePartitions) apply(next *Image, _ uint64) error {
 			if p.Index < 0 || int(p.Index) >= len(t.Partitions) {
 				return fmt.Errorf("topic %s has no partition %d", t.Name, p.Index)
 			}
-			p.change(&t.Partitions[p.Index])
+			at := t.Partitions[p.Index : p.Index+1]
+			if p.Set&SetReplicas == 0 {
+				p.change(&at[0])
+				continue
+			}
+			next.count(at, -1)
+			p.change(&at[0])
+			next.count(at, 1)
 		}
 		return nil
 	})

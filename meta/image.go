@@ -29,6 +29,7 @@ type Image struct {
 
 	topics     topicSet
 	partitions int
+	load       map[int32]brokerLoad
 	deleted    map[topic.ID]DeletedTopic
 	brokerConf map[string]map[string]string // broker id as text, "" for the cluster-wide default
 	groupConf  map[string]map[string]string
@@ -88,6 +89,36 @@ type Partition struct {
 	LastKnownELR []int32
 }
 
+// brokerLoad is how much of all partitions a broker has been given.
+type brokerLoad struct {
+	leads int // partitions it is the preferred leader of
+	holds int // partitions it is a replica of
+}
+
+// count adds partitions to the brokers' loads, or takes them off with times -1.
+func (img *Image) count(parts []Partition, times int) {
+	load := maps.Clone(img.load)
+	if load == nil {
+		load = make(map[int32]brokerLoad)
+	}
+	for i := range parts {
+		for j, id := range parts[i].Replicas {
+			l := load[id]
+			l.holds += times
+			if j == 0 {
+				l.leads += times
+			}
+			if l.holds == 0 {
+				delete(load, id)
+			} else {
+				load[id] = l
+			}
+		}
+	}
+	img.load = load
+	img.partitions += times * len(parts)
+}
+
 // DeletedTopic is a topic that is gone for clients while its data still has to
 // be removed.
 type DeletedTopic struct {
@@ -101,7 +132,7 @@ type DeletedTopic struct {
 }
 
 func newImage() *Image {
-	return &Image{ControllerID: -1}
+	return (&Image{ControllerID: -1}).clone()
 }
 
 // Topic finds a topic by name; nil means there is none.
@@ -187,7 +218,7 @@ func (img *Image) ConfiguredBrokers() []string { return slices.Sorted(maps.Keys(
 func (img *Image) clone() *Image {
 	return &Image{
 		Index: img.Index, ClusterID: img.ClusterID, Brokers: img.Brokers, ControllerID: img.ControllerID,
-		NextProducerID: img.NextProducerID, topics: img.topics, partitions: img.partitions,
-		deleted: img.deleted, brokerConf: img.brokerConf, groupConf: img.groupConf,
+		NextProducerID: img.NextProducerID, topics: img.topics.fork(), partitions: img.partitions,
+		load: img.load, deleted: img.deleted, brokerConf: img.brokerConf, groupConf: img.groupConf,
 	}
 }

@@ -15,28 +15,14 @@ type placer struct {
 
 type placed struct {
 	Broker
-	leads, holds int
+	brokerLoad
 }
 
 func newPlacer(img *Image) *placer {
 	p := &placer{}
-	at := make(map[int32]int, len(img.Brokers))
 	for _, id := range sortedIDs(img.Brokers) {
-		at[id] = len(p.brokers)
-		p.brokers = append(p.brokers, placed{Broker: img.Brokers[id]})
+		p.brokers = append(p.brokers, placed{Broker: img.Brokers[id], brokerLoad: img.load[id]})
 	}
-	img.topics.byName.each(func(t *Topic) {
-		for i := range t.Partitions {
-			for j, id := range t.Partitions[i].Replicas {
-				if k, ok := at[id]; ok {
-					p.brokers[k].holds++
-					if j == 0 {
-						p.brokers[k].leads++
-					}
-				}
-			}
-		}
-	})
 	return p
 }
 

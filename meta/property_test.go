@@ -3,6 +3,7 @@ package meta
 import (
 	"bytes"
 	"fmt"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -162,8 +163,19 @@ func TestWhatHoldsOfEveryImage(t *testing.T) {
 // checkImage checks what must hold of an image by itself.
 func checkImage(img *Image) error {
 	partitions := 0
+	load := make(map[int32]brokerLoad)
 	for _, t := range img.Topics() {
 		partitions += len(t.Partitions)
+		for i := range t.Partitions {
+			for j, id := range t.Partitions[i].Replicas {
+				l := load[id]
+				l.holds++
+				if j == 0 {
+					l.leads++
+				}
+				load[id] = l
+			}
+		}
 		if img.TopicByID(t.ID) != t || img.Topic(t.Name) != t {
 			return fmt.Errorf("topic %s is not found by name and id", t.Name)
 		}
@@ -175,6 +187,9 @@ func checkImage(img *Image) error {
 	}
 	if partitions != img.PartitionCount() {
 		return fmt.Errorf("%d partitions, counted as %d", partitions, img.PartitionCount())
+	}
+	if len(load)+len(img.load) > 0 && !reflect.DeepEqual(load, img.load) {
+		return fmt.Errorf("loads %v, counted as %v", load, img.load)
 	}
 	return nil
 }

@@ -124,7 +124,7 @@ func (img *Image) decodeTopics(d *decoder) {
 		}
 		last = t.Name
 		img.topics.put(t)
-		img.partitions += len(t.Partitions)
+		img.count(t.Partitions, 1)
 	}
 }
 

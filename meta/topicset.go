@@ -10,11 +10,16 @@ import (
 
 // topicSet finds topics by name, by id and by what their names collide on. It
 // is persistent: a change copies one shard of each index and shares the rest,
-// so it costs the same with ten topics and with ten thousand.
+// so it costs the same with ten topics and with ten thousand, and a change of
+// all topics at once copies everything once.
 type topicSet struct {
 	byName   sharded[*Topic]
 	byID     sharded[*Topic]
 	byFolded sharded[[]string] // topic.CollisionKey → names, only of names that can collide
+}
+
+func (s topicSet) fork() topicSet {
+	return topicSet{byName: s.byName.fork(), byID: s.byID.fork(), byFolded: s.byFolded.fork()}
 }
 
 func (s *topicSet) put(t *Topic) {
@@ -60,11 +65,24 @@ var shardSeed = maphash.MakeSeed()
 func shardOf(key string) int { return int(maphash.String(shardSeed, key) % shardCount) }
 
 // sharded is a persistent map: copies of it share what they have in common. A
-// shard that a put or remove replaces is copied every time, since another copy
-// of the map may hold it.
+// shard is copied before it is first written to, unless the map has copied it
+// already since it was made by fork.
 type sharded[V any] struct {
 	shards *[shardCount]map[string]V
 	len    int
+	mine   *ownership // nil: nothing is
+}
+
+// ownership is what a map made by fork has copied for itself.
+type ownership struct {
+	array  bool
+	shards [shardCount / 64]uint64
+}
+
+// fork returns a copy to write to while the original is read.
+func (m sharded[V]) fork() sharded[V] {
+	m.mine = &ownership{}
+	return m
 }
 
 func (m *sharded[V]) get(key string) V {
@@ -93,17 +111,27 @@ func (m *sharded[V]) remove(key string) {
 
 // own makes the shard of key this map's own and returns its index.
 func (m *sharded[V]) own(key string) int {
-	next := new([shardCount]map[string]V)
-	if m.shards != nil {
-		*next = *m.shards
-	}
 	i := shardOf(key)
-	if next[i] == nil {
-		next[i] = make(map[string]V, 1)
-	} else {
-		next[i] = maps.Clone(next[i])
+	if m.mine == nil {
+		panic("meta: write to an image that is not being made")
 	}
-	m.shards = next
+	if !m.mine.array {
+		next := new([shardCount]map[string]V)
+		if m.shards != nil {
+			*next = *m.shards
+		}
+		m.shards, m.mine.array = next, true
+	}
+	bit := uint64(1) << (i % 64)
+	if m.mine.shards[i/64]&bit != 0 {
+		return i
+	}
+	m.mine.shards[i/64] |= bit
+	if m.shards[i] == nil {
+		m.shards[i] = make(map[string]V, 1)
+	} else {
+		m.shards[i] = maps.Clone(m.shards[i])
+	}
 	return i
 }
 

@@ -1,0 +1,148 @@
+package meta
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/varvelog/varve/meta/conf"
+	"github.com/varvelog/varve/meta/topic"
+)
+
+// bigImage has so many topics with so many partitions each, on one broker.
+func bigImage(tb testing.TB, topics, partitions int) (*Image, *conf.Broker) {
+	tb.Helper()
+	b, err := conf.ParseBroker(nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	img := newImage()
+	apply := func(changes []Change) {
+		next, err := img.Apply(Command{Base: img.Index, Changes: changes}, img.Index+1)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		img = next
+	}
+	apply([]Change{RegisterBroker{ID: 1}})
+	for i := range topics {
+		r, changes := decideCreateTopics(img, &b, []NewTopic{{Name: fmt.Sprintf("topic-%05d", i), Partitions: int32(partitions), ReplicationFactor: 1}}, topic.NewID)
+		if r[0].Err != nil {
+			tb.Fatal(r[0].Err)
+		}
+		apply(changes)
+	}
+	return img, &b
+}
+
+// TestTenThousandPartitionsStayCheap holds sizes and times that a node with
+// 10,000 partitions depends on, with room for slow machines.
+func TestTenThousandPartitionsStayCheap(t *testing.T) {
+	for _, shape := range []struct{ topics, partitions int }{{1, 10_000}, {10_000, 1}} {
+		t.Run(fmt.Sprintf("%dx%d", shape.topics, shape.partitions), func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+			img, b := bigImage(t, shape.topics, shape.partitions)
+			runtime.GC()
+			runtime.ReadMemStats(&after)
+			if per := int64(after.HeapAlloc-before.HeapAlloc) / 10_000; per > 700 {
+				t.Errorf("%d bytes of heap for each partition", per)
+			}
+			if n := len(img.EncodeSnapshot()); n > 10_000*60 {
+				t.Errorf("the snapshot has %d bytes", n)
+			}
+			start := time.Now()
+			changes, err := decideRegister(img, b, Registration{ID: 1, Incarnation: idA}, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := Command{Base: img.Index, Changes: changes}
+			encoded := c.Encode()
+			next, err := img.Apply(c, img.Index+1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p := next.Topics()[0].Partitions[0]; p.LeaderEpoch != 2 || p.Leader != 1 {
+				t.Errorf("after the restart: %s", partitionText(&p))
+			}
+			took := time.Since(start)
+			t.Logf("restart decided and applied in %v, %d bytes", took, len(encoded))
+			if took > 2*time.Second {
+				t.Errorf("a restart takes %v", took)
+			}
+			runtime.KeepAlive(img)
+		})
+	}
+}
+
+func BenchmarkApplyOneTopic(b *testing.B) {
+	for _, topics := range []int{10, 10_000} {
+		b.Run(fmt.Sprintf("topics=%d", topics), func(b *testing.B) {
+			img, broker := bigImage(b, topics, 1)
+			b.ReportAllocs()
+			for b.Loop() {
+				_, changes := decideCreateTopics(img, broker, []NewTopic{{Name: "new", Partitions: 1, ReplicationFactor: 1}}, topic.NewID)
+				if _, err := img.Apply(Command{Base: img.Index, Changes: changes}, img.Index+1); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkSnapshot(b *testing.B) {
+	img, _ := bigImage(b, 1000, 10)
+	encoded := img.EncodeSnapshot()
+	b.Run("encode/partitions=10000", func(b *testing.B) {
+		b.SetBytes(int64(len(encoded)))
+		for b.Loop() {
+			img.EncodeSnapshot()
+		}
+	})
+	b.Run("decode/partitions=10000", func(b *testing.B) {
+		b.SetBytes(int64(len(encoded)))
+		for b.Loop() {
+			if _, err := DecodeSnapshot(encoded); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+func BenchmarkCreateTopic(b *testing.B) {
+	n, err := Open(Config{Dir: b.TempDir(), NodeID: 1}, Deps{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = n.Close(context.Background()) }()
+	if _, err := n.RegisterBroker(context.Background(), Registration{ID: 1}); err != nil {
+		b.Fatal(err)
+	}
+	i := 0
+	for b.Loop() {
+		i++
+		r, err := n.CreateTopics(context.Background(), []NewTopic{{Name: fmt.Sprintf("t%d", i), Partitions: 1, ReplicationFactor: 1}}, false)
+		if err != nil || r[0].Err != nil {
+			b.Fatal(err, r)
+		}
+	}
+}
+
+func TestLookupsDoNotAllocate(t *testing.T) {
+	img, _ := bigImage(t, 100, 3)
+	id := img.Topic("topic-00042").ID
+	if n := testing.AllocsPerRun(100, func() {
+		if _, p := img.Partition("topic-00042", 1); p == nil {
+			t.Fatal("no partition")
+		}
+		if _, p := img.PartitionByID(id, 2); p == nil {
+			t.Fatal("no partition")
+		}
+		img.Topics()
+	}); n != 0 {
+		t.Errorf("%v allocations for each lookup", n)
+	}
+}
