@@ -42,7 +42,7 @@ func applyEdit(m *manifest, e *Edit, id uint64, load func(pageRef) (*page, error
 	}
 	ed.m.leaderEpoch = e.LeaderEpoch
 	ed.m.sequence++
-	for _, step := range []func() error{ed.add, ed.replace, ed.advance, ed.drop, ed.mark, ed.reset, ed.purge, ed.cut} {
+	for _, step := range []func() error{ed.purge, ed.add, ed.replace, ed.advance, ed.drop, ed.mark, ed.reset, ed.cut} {
 		if err := step(); err != nil {
 			return nil, nil, err
 		}

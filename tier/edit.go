@@ -9,6 +9,10 @@ type Edit struct {
 	// ErrFenced when the manifest is claimed by a newer one.
 	LeaderEpoch int32
 
+	// Purge drops marks whose objects have been deleted from the store. It comes
+	// first, so that the room it makes serves the marks of the same edit.
+	Purge []MarkID
+
 	// Add appends segments in offset order. The first must start exactly at the
 	// archive's end (or hold its start when the archive is empty), each other at
 	// the end of the one before.
@@ -35,9 +39,6 @@ type Edit struct {
 	// Reset ends a drop once no segment is left: the archive is as if none had ever
 	// been added, and the next one may begin anywhere. ErrConflict otherwise.
 	Reset bool
-
-	// Purge drops marks whose objects have been deleted from the store.
-	Purge []MarkID
 
 	// Topic, when set, stores the topic's name and settings in the head, so that
 	// the bucket alone is enough to restore it.

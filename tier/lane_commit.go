@@ -138,10 +138,4 @@ func (p *partition) commitFailed(c *core, cm *commitment, err error, now instant
 	if c.cfg.broken == mutantDeleteOnUnknown && cm.uploads > 0 {
 		p.deleteUncommitted(c)
 	}
-	// The store is away, but retention's decision stands: what is past it may go
-	// locally, or an outage would fill the disk with expired data (KAFKA-19952).
-	// The log start is committed later.
-	if cm.start >= 0 && p.doubt {
-		p.advanceStart(c, cm.start)
-	}
 }

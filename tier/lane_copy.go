@@ -293,12 +293,15 @@ func (p *partition) settleUploads(c *core) {
 
 // dropMisfits abandons the line when it does not continue the archive.
 func (p *partition) dropMisfits(c *core) {
-	if len(p.uploads) == 0 || p.remote.End < 0 || p.uploads[0].from == p.remote.End {
+	if len(p.uploads) == 0 || p.remote.End < 0 {
 		return
 	}
 	u := p.uploads[0]
-	if p.remote.Start > p.remote.End && u.from >= p.remote.End && u.from <= p.remote.Start && p.remote.Start < u.end {
+	if p.remote.Start <= p.remote.End && u.from == p.remote.End {
 		return
+	}
+	if p.remote.Start > p.remote.End && u.from >= p.remote.End && u.from <= p.remote.Start && p.remote.Start < u.end {
+		return // it holds the start of an archive that was emptied
 	}
 	p.abandonAll(c)
 }

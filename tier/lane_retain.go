@@ -49,7 +49,13 @@ func (p *partition) retainLane(c *core, now instant) {
 		return
 	}
 	if !p.claimLane(c, now) {
-		return // decide again on what the claim reads
+		// Decide again on what the claim reads. But while the store is away, what is
+		// past retention may go locally, or the outage would fill the disk with expired
+		// data (KAFKA-19952). The start is committed later.
+		if p.held && p.callRest.failures > 0 {
+			p.advanceStart(c, out.start)
+		}
+		return
 	}
 	if p.remote.End < 0 || c.cfg.broken == mutantStartNotCommitted {
 		p.advanceStart(c, out.start) // nothing was ever archived
@@ -128,8 +134,8 @@ func (e evOldest) apply(c *core, now instant) {
 // does, and all of the archive goes (KIP-950).
 func (p *partition) dropArchive(c *core, now instant) {
 	p.wantStart = -1
-	if p.remote.End < 0 || p.remote.Dropped {
-		return
+	if p.remote.End < 0 || p.remote.Dropped || p.dirty || p.looking {
+		return // only on a view that was taken after the log let go of the archive
 	}
 	if p.log.LogStart < p.log.LocalStart {
 		p.advanceStart(c, p.log.LocalStart)

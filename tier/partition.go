@@ -26,6 +26,7 @@ type partition struct {
 	remote    State
 	known     bool
 	claimed   bool
+	held      bool // claimed at some time of this leadership
 	fenced    bool
 	loading   bool
 	claiming  bool
@@ -137,7 +138,7 @@ func (p *partition) advanceLanes(c *core, now instant) {
 		return
 	}
 	p.releaseLane(c, now)
-	p.tellLog(c)
+	p.tellLog(c, now)
 	p.retainLane(c, now)
 	p.rollLane(c, now)
 	p.copyLane(c, now)
@@ -301,6 +302,7 @@ func (e evLoaded) apply(c *core, now instant) {
 		p.learn(e.state)
 		// Nobody else can have committed under our own epoch.
 		p.claimed = e.state.LeaderEpoch == p.epoch
+		p.held = p.claimed
 		if e.state.LeaderEpoch > p.epoch && c.cfg.broken != mutantIgnoreEpoch {
 			p.fence(c, now)
 		}
@@ -350,7 +352,7 @@ func (e evClaimed) apply(c *core, now instant) {
 		if p.known && p.remote.LeaderEpoch != e.state.LeaderEpoch && p.remote.LeaderEpoch >= 0 {
 			p.suspect = true // an earlier leader may have left objects behind
 		}
-		p.claimed = true
+		p.claimed, p.held = true, true
 		p.learn(e.state)
 		p.settleUploads(c)
 	}
@@ -431,8 +433,8 @@ func (p *partition) releaseLane(c *core, now instant) {
 
 // tellLog passes the committed facts on to the local log: the end up to which
 // local copies may go, and a start below which nothing can be read any more.
-func (p *partition) tellLog(c *core) {
-	if !p.claimed {
+func (p *partition) tellLog(c *core, now instant) {
+	if !p.claimed && p.cfg.Enabled {
 		return // a cached state may be of another time
 	}
 	end := p.coveredEnd()
@@ -442,6 +444,10 @@ func (p *partition) tellLog(c *core) {
 	if end != p.told {
 		p.told = end
 		c.emit(fxSetRemoteEnd{p.ref(), end})
+		if end < 0 {
+			p.dirty = true // what was released until now is seen by the next look
+			p.wakeAt(now.steady)
+		}
 	}
 	// A committed start stands: a leader that died before its log start had
 	// followed, or had been replicated, must not bring old records back.

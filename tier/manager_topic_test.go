@@ -1,0 +1,151 @@
+package tier
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/varvelog/varve/meta/topic"
+	"github.com/varvelog/varve/tier/objstore"
+)
+
+func TestDeletedTopicLeavesTheBucketEmpty(t *testing.T) {
+	var mu sync.Mutex
+	removed := map[topic.Partition]int{}
+	inRig(t, func(r *rig) {
+		r.deps.Removed = func(p topic.Partition) {
+			mu.Lock()
+			defer mu.Unlock()
+			removed[p]++
+		}
+	}, func(r *rig) {
+		g := r.leadWith(r.newLog(0, defaultTopic()), 5)
+		never := r.newLog(1, defaultTopic())
+		r.pass(time.Second)
+		for _, p := range []topic.Partition{g.p, never.p} {
+			if err := r.m.TopicDeleted(p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.pass(time.Minute)
+		if n, _ := r.objects(g.p); n != 5 || !r.state(g.p).Retired {
+			t.Errorf("%d objects, state %+v: within the grace all must be there, retired", n, r.state(g.p))
+		}
+		if removed[never.p] != 1 {
+			t.Error("a partition that was never archived is not reported as removed")
+		}
+		r.pass(20 * time.Minute)
+		if n, others := r.objects(g.p); n != 0 || others != 1 {
+			t.Errorf("%d segments and %d other objects, want the retired head alone", n, others)
+		}
+		// An upload that was on its way when the first sweep ran.
+		if _, err := r.mem.Put(context.Background(), r.archive.Partition(g.p).Key(SegmentID{Base: 10, Epoch: 1, Random: 5}),
+			objstore.Bytes([]byte("late")), objstore.PutOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		r.pass(5 * time.Hour)
+		if n, others := r.objects(g.p); n+others != 0 {
+			t.Errorf("%d segments and %d other objects left", n, others)
+		}
+		if removed[g.p] != 1 {
+			t.Errorf("reported %d times as removed", removed[g.p])
+		}
+	})
+}
+
+func TestTopicDeletionGoesOnAfterARestart(t *testing.T) {
+	inRig(t, func(r *rig) { r.deps.JournalPath = filepath.Join(r.t.TempDir(), "deletions") }, func(r *rig) {
+		g := r.leadWith(r.newLog(0, defaultTopic()), 3)
+		r.pass(time.Second)
+		r.faulty.Set(objstore.Rule{Fault: objstore.FaultSlowDown})
+		if err := r.m.TopicDeleted(g.p); err != nil {
+			t.Fatal(err)
+		}
+		r.pass(time.Hour)
+		r.restart()
+		r.pass(time.Hour)
+		if n, _ := r.objects(g.p); n != 3 {
+			t.Errorf("%d objects", n)
+		}
+		r.faulty.Set()
+		r.pass(6 * time.Hour)
+		if n, others := r.objects(g.p); n+others != 0 {
+			t.Errorf("%d segments and %d other objects left", n, others)
+		}
+		r.restart()
+		n := r.counted.Stats().Requests()
+		r.pass(24 * time.Hour)
+		if got := r.counted.Stats().Requests(); got != n {
+			t.Errorf("%d requests for a removal that was done", got-n)
+		}
+	})
+}
+
+func TestDeletedTopicIsNotLedAgainAndFencesLateLeaders(t *testing.T) {
+	inRig(t, nil, func(r *rig) {
+		g := r.leadWith(r.newLog(0, defaultTopic()), 3)
+		r.pass(time.Second)
+		if err := r.m.TopicDeleted(g.p); err != nil {
+			t.Fatal(err)
+		}
+		r.pass(time.Minute)
+		late := &rigLog{p: g.p, epoch: 9, l: g.l, cfg: g.cfg}
+		late.lead = r.m.Lead(late)
+		late.fill(2, 2)
+		cfg := DefaultConfig()
+		cfg.SpoolDir = t.TempDir()
+		other, err := OpenArchive(cfg, Deps{Store: r.mem})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.Close(context.Background())
+		if err := other.Partition(g.p).Claim(context.Background(), 10); err == nil {
+			t.Error("another leader claimed a retired manifest")
+		}
+		r.pass(6 * time.Hour)
+		if n, others := r.objects(g.p); n+others != 0 {
+			t.Errorf("%d segments and %d other objects left", n, others)
+		}
+	})
+}
+
+func TestJournalSurvivesATornTailAndRefusesNonsense(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "deletions")
+	a, b := rigPartition(1), rigPartition(2)
+	j, open, err := openJournal(path)
+	if err != nil || len(open) != 0 {
+		t.Fatal(open, err)
+	}
+	for _, p := range []topic.Partition{a, b, a} {
+		if err := j.add(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := j.done(a); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.write("+ torn"); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.close(); err != nil {
+		t.Fatal(err)
+	}
+	j, open, err = openJournal(path)
+	if err != nil || len(open) != 1 || open[0] != b {
+		t.Fatalf("unfinished %v, %v, want %v", open, err, b)
+	}
+	if err := j.add(a); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.write("nonsense\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := openJournal(path); err == nil {
+		t.Error("a journal with a line that is none was taken")
+	}
+}
