@@ -22,6 +22,7 @@ type checkpointed struct {
 	from, to int // index entries to add to the file
 	snapshot []byte
 	chain    lineage.Chain // nil when the file has it
+	txns     []*segment    // whose transaction index is to be synced
 }
 
 // capture takes the state to checkpoint, nil when nothing changed. It needs
@@ -47,6 +48,7 @@ func (l *Log) capture(closing bool) (*checkpointed, error) {
 		return nil, err
 	}
 	c := &checkpointed{state: l.saved, cuts: cuts, seg: t.seg, ix: t.ix.ix, from: t.persisted, to: t.ix.ix.len(), snapshot: snapshot}
+	c.txns, l.txnsUnsynced = l.txnsUnsynced, nil
 	t.clean = true
 	c.state.recovery, c.state.segment, c.state.position = end, t.seg.base, uint32(t.pos)
 	c.state.epoch = *l.latest.Load()
@@ -65,6 +67,9 @@ func (l *Log) capture(closing bool) (*checkpointed, error) {
 // persist writes what capture took; the log is synced up to there. It needs
 // maintMu.
 func (l *Log) persist(c *checkpointed) error {
+	if err := l.syncTxns(c.txns); err != nil {
+		return l.fail("syncing a transaction index", err)
+	}
 	if _, cuts := l.offsets.capture(); cuts != c.cuts || l.offsets.flushPoint() < c.state.recovery {
 		return nil // truncated meanwhile, or not synced: the log is offline
 	}

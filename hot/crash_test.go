@@ -216,11 +216,11 @@ func (r *crashRun) work() {
 		n := r.rng.IntN(100)
 		r.trace("op %d on %s: %+v spare %d snapAt %d", n, c.part, c.log.Offsets(), c.log.spare, c.log.snapAt.Load())
 		switch {
-		case n < 40:
+		case n < 35:
 			r.appendPlain(c)
-		case n < 60:
+		case n < 54:
 			r.appendIdempotent(c)
-		case n < 66:
+		case n < 68:
 			r.appendTxn(c)
 		case n < 72:
 			l := c.log
@@ -510,6 +510,7 @@ func (r *crashRun) goOn(l *Log, c *crashLog) {
 			r.fatalf("%s: producer %d has a transaction at %d, the log says %d", c.part, id, got[id].TxnStart, first)
 		}
 	}
+	r.checkAborts(l, c)
 	end := l.Offsets().End
 	epoch := max(l.LatestEpoch(), 0)
 	b := r.build(batch.Options{})
@@ -519,6 +520,37 @@ func (r *crashRun) goOn(l *Log, c *crashLog) {
 	}
 	if chain := l.Lineage(); !chain.Valid() || chain.Latest() != epoch {
 		r.fatalf("%s: lineage %v, epoch %d", c.part, chain, epoch)
+	}
+}
+
+// checkAborts compares the transaction indexes with what the markers say.
+func (r *crashRun) checkAborts(l *Log, c *crashLog) {
+	if l.Offsets().LogStart > 0 || l.Config().Compact {
+		return
+	}
+	open := map[int64]int64{}
+	var want []batch.AbortedTxn
+	for _, b := range readAll(r.t, l, 1<<20) {
+		first, ok := open[b.ProducerID()]
+		switch {
+		case b.Control():
+			m, _, err := b.EndTxnMarker()
+			r.check(err)
+			if ok && m.Type == batch.Abort {
+				want = append(want, batch.AbortedTxn{ProducerID: b.ProducerID(), FirstOffset: first, LastOffset: b.LastOffset()})
+			}
+			delete(open, b.ProducerID())
+		case b.Transactional() && !ok:
+			open[b.ProducerID()] = b.BaseOffset()
+		}
+	}
+	got, err := l.AbortedTxns(0, 1<<60)
+	r.check(err)
+	for i := range got {
+		got[i].LastStable = 0
+	}
+	if !slices.Equal(got, want) {
+		r.fatalf("%s: aborted transactions %+v, the markers say %+v", c.part, got, want)
 	}
 }
 

@@ -40,8 +40,9 @@ type Log struct {
 	spare   int64         // checkpoint snapshot that is not a segment's, -1 none
 	epochs  lineage.Chain // as leader-epochs has it, nil not known
 
-	appendMu sync.Mutex // guards the following; held across the write
-	tail     *tail      // nil until needed
+	appendMu     sync.Mutex // guards the following; held across the write
+	tail         *tail      // nil until needed
+	txnsUnsynced []*segment // with a transaction index that is not synced
 
 	stateMu   sync.Mutex // guards the following; never held across I/O
 	producers *producers // nil until needed

@@ -439,7 +439,10 @@ func (r *recovery) scan(seg *segment, f vfs.File, x *indexer, from, size int64, 
 
 // txnsBelow is what the transaction index has from before the scan.
 func (r *recovery) txnsBelow(seg *segment) ([]batch.AbortedTxn, error) {
-	txns, err := seg.txns()
+	txns, whole, err := seg.readTxns()
+	if err == nil && !whole && r.next > seg.base {
+		txns, err = seg.rebuildTxns(r.next)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -459,8 +462,13 @@ func (l *Log) restoreTxns(seg *segment, txns []batch.AbortedTxn) error {
 		}
 		return nil
 	}
-	seg.set(segTxns)
-	return l.writeFile(seg.path(txnExt), encodeTxns(seg.base, txns))
+	l.wroteTxns(seg)
+	want := encodeTxns(seg.base, txns)
+	if b, err := vfs.ReadFile(l.store.fs, seg.path(txnExt), 1<<30); err == nil && string(b) == string(want) {
+		return nil
+	}
+	// Atomically: entries from below the scan exist nowhere else.
+	return vfs.WriteFileAtomic(l.store.fs, seg.path(txnExt), want)
 }
 
 func (l *Log) hasFooter(seg *segment) (bool, error) {

@@ -54,6 +54,10 @@ func (l *Log) openTail(seg *segment, h *handle) (*tail, error) {
 		return nil, l.fail("opening the active segment", &CorruptError{Path: h.file.Name(), Position: min(size, want), Err: fmt.Errorf("file has %d bytes, %d were synced", size, want)})
 	}
 	if size == 0 {
+		if err := l.removeDerived(seg); err != nil {
+			return nil, err
+		}
+		seg.clear(segTxns)
 		l.queueMu.Lock()
 		l.newNames = true
 		l.queueMu.Unlock()
@@ -80,7 +84,25 @@ func (l *Log) openTail(seg *segment, h *handle) (*tail, error) {
 		t.since = t.created
 	}
 	seg.index.Store(x.ix)
-	return t, nil
+	return t, l.repairTxns(seg)
+}
+
+// repairTxns makes the transaction index of the active segment fit its
+// batches. After power loss it may name markers that were lost with the tail.
+func (l *Log) repairTxns(seg *segment) error {
+	txns, whole, err := seg.readTxns()
+	if err == nil && !whole {
+		txns, err = seg.rebuildTxns(1 << 62)
+	}
+	if err != nil {
+		return err
+	}
+	end := l.offsets.end.Load()
+	n := sort.Search(len(txns), func(i int) bool { return txns[i].LastOffset >= end })
+	if n == len(txns) {
+		return nil
+	}
+	return l.restoreTxns(seg, txns[:n])
 }
 
 // readIndexFile is the good prefix of a segment's index file, entries beyond
@@ -148,7 +170,7 @@ func (l *Log) rollLocked(base, now int64) error {
 	if err != nil {
 		return err
 	}
-	if err := h.file.Truncate(0); err != nil {
+	if err := errors.Join(h.file.Truncate(0), l.removeDerived(seg)); err != nil {
 		l.store.files.release(h)
 		return l.fail("starting a segment", err)
 	}
@@ -192,6 +214,16 @@ func (l *Log) sealLocked(t *tail, next int64) error {
 	t.seg.meta.Store(&segmentMeta{maxTs: t.ix.maxTs, maxTsOffset: relOffset(t.seg.base, t.ix.relMax), modified: t.created})
 	t.seg.set(segSealed)
 	l.markUnsynced(t.seg, t.h)
+	return nil
+}
+
+// removeDerived removes what a lost segment of the same base may have left.
+func (l *Log) removeDerived(seg *segment) error {
+	for _, ext := range []string{indexExt, txnExt} {
+		if err := l.store.fs.Remove(seg.path(ext)); err != nil && !errors.Is(err, vfs.ErrNotExist) {
+			return err
+		}
+	}
 	return nil
 }
 

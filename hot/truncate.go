@@ -158,7 +158,10 @@ func (l *Log) dropBeyond(i int, pos, off int64) error {
 	}
 	seg.size.Store(pos)
 	l.markUnsynced(seg, h)
-	txns, err := seg.txns()
+	txns, whole, err := seg.readTxns()
+	if err == nil && !whole {
+		txns, err = seg.rebuildTxns(off)
+	}
 	if err != nil {
 		return err
 	}

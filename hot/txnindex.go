@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"slices"
 
 	"github.com/varvelog/varve/hot/batch"
 	"github.com/varvelog/varve/hot/vfs"
@@ -68,40 +69,81 @@ func (l *Log) appendTxn(t *tail, txn batch.AbortedTxn) error {
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	t.seg.set(segTxns)
+	l.wroteTxns(t.seg)
+	return nil
+}
+
+// wroteTxns notes that a transaction index must be synced before the recovery
+// point passes it: nothing rebuilds what lies below. It needs appendMu, or a
+// log nobody else has yet.
+func (l *Log) wroteTxns(seg *segment) {
+	if seg.setOnce(segTxns) {
+		l.queueMu.Lock()
+		l.newNames = true
+		l.queueMu.Unlock()
+	}
+	if !slices.Contains(l.txnsUnsynced, seg) {
+		l.txnsUnsynced = append(l.txnsUnsynced, seg)
+	}
+}
+
+// syncTxns makes transaction indexes durable.
+func (l *Log) syncTxns(segs []*segment) error {
+	for _, seg := range segs {
+		f, err := l.store.fs.OpenAppend(seg.path(txnExt))
+		if err == nil {
+			err = errors.Join(f.Sync(), f.Close())
+		}
+		if err != nil && !seg.is(segGone) {
+			return err
+		}
+	}
 	return nil
 }
 
 // txns is the segment's aborted transactions.
 func (s *segment) txns() ([]batch.AbortedTxn, error) {
+	txns, whole, err := s.readTxns()
+	if err != nil || whole {
+		return txns, err
+	}
+	if !s.is(segSealed) {
+		// Loading the tail repairs it.
+		if err := s.log.needTail(); err != nil {
+			return nil, err
+		}
+		txns, _, err = s.readTxns()
+		return txns, err
+	}
+	return s.rebuildTxns(1 << 62)
+}
+
+func (s *segment) readTxns() (txns []batch.AbortedTxn, whole bool, err error) {
 	if !s.is(segTxns) {
-		return nil, nil
+		return nil, true, nil
 	}
 	b, err := vfs.ReadFile(s.log.store.fs, s.path(txnExt), 1<<30)
 	if err != nil {
 		if s.is(segGone) {
-			return nil, ErrSegmentGone
+			return nil, false, ErrSegmentGone
 		}
-		return nil, err
+		return nil, false, err
 	}
-	txns, whole := parseTxns(b, s.base)
-	if !whole && s.is(segTrusted) {
-		return s.rebuildTxns()
-	}
-	return txns, nil
+	txns, whole = parseTxns(b, s.base)
+	return txns, whole, nil
 }
 
-// rebuildTxns derives the index again from the markers of the segment. The
-// first offset of a transaction may lie in an earlier segment, so producer
-// state is replayed up to here.
-func (s *segment) rebuildTxns() ([]batch.AbortedTxn, error) {
+// rebuildTxns derives the index again from the markers of the segment below
+// offset to, and writes it. The first offset of a transaction may lie in an
+// earlier segment, so producer state is replayed up to here.
+func (s *segment) rebuildTxns(to int64) ([]batch.AbortedTxn, error) {
 	l := s.log
 	ps, err := l.replayProducers(s.base)
 	if err != nil {
 		return nil, err
 	}
 	var txns []batch.AbortedTxn
-	err = l.walkSegment(s, s.base, 1<<62, func(b batch.Batch) error {
+	err = l.walkSegment(s, s.base, to, func(b batch.Batch) error {
 		if !b.HasProducer() {
 			return nil
 		}
@@ -118,7 +160,7 @@ func (s *segment) rebuildTxns() ([]batch.AbortedTxn, error) {
 		return nil, err
 	}
 	l.logger().Warn("transaction index was damaged and is rebuilt", "segment", s.base)
-	return txns, l.writeFile(s.path(txnExt), encodeTxns(s.base, txns))
+	return txns, vfs.WriteFileAtomic(l.store.fs, s.path(txnExt), encodeTxns(s.base, txns))
 }
 
 // AbortedTxns lists aborted transactions that overlap [from, upper), in the
@@ -126,7 +168,7 @@ func (s *segment) rebuildTxns() ([]batch.AbortedTxn, error) {
 // are not known yet. Below the local start it begins at the local start.
 func (l *Log) AbortedTxns(from, upper int64) ([]batch.AbortedTxn, error) {
 	out := []batch.AbortedTxn{}
-	segs := l.list()
+	segs, end := l.list(), l.offsets.end.Load()
 	for i, seg := range segs {
 		if i+1 < len(segs) && segs[i+1].base <= from {
 			continue
@@ -136,7 +178,7 @@ func (l *Log) AbortedTxns(from, upper int64) ([]batch.AbortedTxn, error) {
 			return nil, err
 		}
 		for _, t := range txns {
-			if t.LastOffset >= from && t.FirstOffset < upper {
+			if t.LastOffset >= from && t.FirstOffset < upper && t.LastOffset < end {
 				out = append(out, t)
 			}
 			// Everything before the last stable offset is decided: later
