@@ -11,8 +11,9 @@
 //
 //   - A topic's default is the broker's value of its synonym: segment.ms comes
 //     from log.roll.ms, or else from log.roll.hours, converted.
-//   - local.retention.ms/.bytes = -2 and remote.copy.lag.ms/.bytes = -1 are
-//     stored as they are and resolved by the methods of Topic.
+//   - local.retention.ms/.bytes = -2 is kept as it is and resolved by the
+//     methods of Topic; remote.copy.lag.ms/.bytes = -1 is resolved by tier,
+//     which is the one to know how the two go together.
 //   - Checks that compare a topic with what it was before (turning tiering off)
 //     live in ParseTopicChange; ParseTopic sees one state only.
 package conf

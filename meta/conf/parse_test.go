@@ -160,24 +160,24 @@ func TestTieredRules(t *testing.T) {
 	}
 }
 
-func TestInheritedRetentionAndLag(t *testing.T) {
+func TestInheritedRetention(t *testing.T) {
 	b := mustBroker(t, "varve.tier.store=mem:")
 	for _, c := range []struct {
-		pairs             string
-		local, lag, bytes int64
+		pairs         string
+		millis, bytes int64
 	}{
-		{"retention.ms=100", 100, 0, 0},
-		{"retention.ms=100 remote.copy.lag.ms=-1", 100, 100, 0},
-		{"retention.ms=100 local.retention.ms=50 remote.copy.lag.ms=-1", 50, 50, 0},
-		{"retention.ms=-1 remote.copy.lag.ms=-1", -1, 0, 0},
-		{"retention.ms=-1 retention.bytes=70 local.retention.bytes=60", -1, 0, 60},
+		{"retention.ms=100", 100, -1},
+		{"retention.ms=100 local.retention.ms=50", 50, -1},
+		{"retention.ms=-1 local.retention.ms=50", 50, -1},
+		{"retention.ms=-1 retention.bytes=70 local.retention.bytes=60", -1, 60},
+		{"retention.ms=-1 retention.bytes=70", -1, 70},
 	} {
 		topic, err := ParseTopic(pairMap(strings.Fields(c.pairs+" remote.storage.enable=true")), b)
 		if err != nil {
 			t.Errorf("%s: %v", c.pairs, err)
 		}
-		if topic.LocalRetentionMillis() != c.local || topic.RemoteCopyLagMillis() != c.lag || topic.RemoteCopyLagBytes() != c.bytes {
-			t.Errorf("%s: local %d, lag %d ms, %d bytes", c.pairs, topic.LocalRetentionMillis(), topic.RemoteCopyLagMillis(), topic.RemoteCopyLagBytes())
+		if topic.LocalRetentionMillis() != c.millis || topic.LocalRetentionBytes() != c.bytes {
+			t.Errorf("%s: local %d ms, %d bytes", c.pairs, topic.LocalRetentionMillis(), topic.LocalRetentionBytes())
 		}
 	}
 	if topic, _ := ParseTopic(pairMap([]string{"cleanup.policy=compact", "max.compaction.lag.ms=9"}), nil); topic.SegmentMaxMillis() != 9 {

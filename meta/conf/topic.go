@@ -50,8 +50,8 @@ type Topic struct {
 	RemoteLogDeleteOnDisable       bool
 	LocalRetentionMillisConfigured int64 // -2 means as RetentionMillis: see LocalRetentionMillis
 	LocalRetentionBytesConfigured  int64 // -2 means as RetentionBytes: see LocalRetentionBytes
-	RemoteCopyLagMillisConfigured  int64 // -1 means as the local retention: see RemoteCopyLagMillis
-	RemoteCopyLagBytesConfigured   int64 // -1 means as the local retention: see RemoteCopyLagBytes
+	RemoteCopyLagMillisConfigured  int64 // -1 means as the local retention; see package tier for how
+	RemoteCopyLagBytesConfigured   int64 // the two criteria go together (KIP-1241)
 	VarveRemoteMaxLagMillis        int64 // -1 sets no bound
 }
 
@@ -73,24 +73,6 @@ func (t *Topic) LocalRetentionBytes() int64 {
 	return t.LocalRetentionBytesConfigured
 }
 
-// RemoteCopyLagMillis is how long a sealed segment may wait for its upload
-// (KIP-1241); 0 means not at all.
-func (t *Topic) RemoteCopyLagMillis() int64 {
-	if t.RemoteCopyLagMillisConfigured != inheritLocal {
-		return t.RemoteCopyLagMillisConfigured
-	}
-	return max(t.LocalRetentionMillis(), 0)
-}
-
-// RemoteCopyLagBytes is how many bytes of sealed segments may wait for their
-// upload (KIP-1241); 0 means none.
-func (t *Topic) RemoteCopyLagBytes() int64 {
-	if t.RemoteCopyLagBytesConfigured != inheritLocal {
-		return t.RemoteCopyLagBytesConfigured
-	}
-	return max(t.LocalRetentionBytes(), 0)
-}
-
 // SegmentMaxMillis is the age at which a segment is sealed: segment.ms, or
 // sooner when a compacted topic's max.compaction.lag.ms asks for it.
 func (t *Topic) SegmentMaxMillis() int64 {
@@ -100,10 +82,7 @@ func (t *Topic) SegmentMaxMillis() int64 {
 	return t.SegmentMillis
 }
 
-const (
-	inheritTotal = -2 // local.retention.*: as retention.*
-	inheritLocal = -1 // remote.copy.lag.*: as local.retention.*
-)
+const inheritTotal = -2 // local.retention.*: as retention.*
 
 // ParseTopic reads a topic's settings over the broker's defaults and checks
 // them alone and together, tiered rules included. A nil broker means Kafka's
