@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"testing"
+	"time"
 
 	"github.com/varvelog/varve/hot/batch"
 	"github.com/varvelog/varve/tier/objstore"
@@ -28,20 +29,23 @@ func benchArchive(b *testing.B, store objstore.Store, mib int, codec batch.Codec
 }
 
 // BenchmarkReplay reads an archive from its start, cold: fetch, check, inflate.
+// With latency every GET is delayed by so much.
 func BenchmarkReplay(b *testing.B) {
 	for _, c := range []struct {
-		name  string
-		codec batch.Codec
-		noise bool
-	}{{"json", batch.None, false}, {"incompressible", batch.None, true}} {
-		b.Run(c.name, func(b *testing.B) {
+		name    string
+		noise   bool
+		latency time.Duration
+	}{{"text", false, 0}, {"text", false, 30 * time.Millisecond}, {"noise", true, 0}, {"noise", true, 30 * time.Millisecond}} {
+		b.Run(fmt.Sprintf("%s/latency=%v", c.name, c.latency), func(b *testing.B) {
 			mem := objstore.NewMem(0)
-			_, end, raw := benchArchive(b, mem, 128, c.codec, c.noise)
+			_, end, raw := benchArchive(b, mem, 256, batch.None, c.noise)
+			store := objstore.NewCounted(objstore.NewFaulty(mem, 1, objstore.Rule{Op: objstore.OpGet, Delay: c.latency}), nil)
 			b.SetBytes(raw)
 			b.ReportAllocs()
+			before := store.Stats().Get.Requests
 			for b.Loop() {
 				b.StopTimer()
-				a := openTest(b, testConfig(b), mem, "")
+				a := openTest(b, testConfig(b), store, "")
 				r := a.Partition(testPartition)
 				b.StartTimer()
 				replay(b, r, end)
@@ -49,6 +53,8 @@ func BenchmarkReplay(b *testing.B) {
 				closeTest(b, a)
 				b.StartTimer()
 			}
+			gets := float64(store.Stats().Get.Requests-before) / float64(b.N)
+			b.ReportMetric(gets*(1<<30)/float64(raw), "GETs/GiB")
 		})
 	}
 }
