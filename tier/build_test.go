@@ -1,0 +1,196 @@
+package tier
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"testing"
+
+	"github.com/varvelog/varve/hot/batch"
+	"github.com/varvelog/varve/tier/objstore"
+)
+
+func testRemote(t testing.TB, store objstore.Store) *Remote {
+	return openTest(t, testConfig(t), store, "").Partition(testPartition)
+}
+
+// TestDamagedSegmentIsNeverUploaded flips a bit in every batch of a segment, in
+// headers and bodies, and cuts and pads the file.
+func TestDamagedSegmentIsNeverUploaded(t *testing.T) {
+	r := testRemote(t, objstore.NewMem(0))
+	w := newWorld(3)
+	s := w.segment(12, 4)
+	whole := s.data
+	spoil := map[string][]byte{
+		"cut inside a batch":   whole[:len(whole)-5],
+		"cut inside a header":  whole[:len(whole)-len(w.batches[11])+20],
+		"last batch missing":   whole[:len(whole)-len(w.batches[11])],
+		"first batch missing":  whole[len(w.batches[0]):],
+		"a batch twice":        append(bytes.Clone(whole), w.batches[11]...),
+		"bytes after the end":  append(bytes.Clone(whole), 0, 0, 0),
+		"batches out of order": append(append(bytes.Clone(w.batches[1]), w.batches[0]...), whole[len(w.batches[0])+len(w.batches[1]):]...),
+	}
+	at := 0
+	for i, b := range w.batches {
+		for _, field := range []int{0, 7, 8, 11, 16, 17, 21, 23, 26, 27, 35, 57, 61, len(b) - 1} {
+			flipped := bytes.Clone(whole)
+			flipped[at+field] ^= 0x04
+			spoil[string(rune('a'+i))+": bit flipped in byte "+string(rune('0'+field))] = flipped
+		}
+		at += len(b)
+	}
+	for name, data := range spoil {
+		for _, honest := range []bool{true, false} {
+			if !honest && name == "first batch missing" {
+				continue // what a compacted segment may look like: only its size tells
+			}
+			bad := *s
+			bad.data = data
+			var seg Segment = &bad
+			if honest {
+				seg = sized{&bad, int64(len(whole))}
+			}
+			o, err := r.Build(context.Background(), seg, BuildOptions{})
+			if err == nil {
+				o.Close()
+			}
+			var ce *CorruptError
+			if !errors.As(err, &ce) || !errors.Is(err, ErrCorrupt) || ce.Key == "" {
+				t.Errorf("%s (size as sealed: %v): %v", name, honest, err)
+			}
+		}
+	}
+}
+
+// sized is a segment whose recorded size is not its file's.
+type sized struct {
+	*memSegment
+	n int64
+}
+
+func (s sized) SizeBytes() int64 { return s.n }
+
+func TestBuildLeavesOutWhatIsArchivedAlready(t *testing.T) {
+	r := testRemote(t, objstore.NewMem(0))
+	ctx := context.Background()
+	w := newWorld(4)
+	first := w.segment(10, 5)
+	w.segment(10, 5)
+	// Another leader's segments begin elsewhere: one that reaches back over the
+	// archive's end.
+	split := w.batches[10].BaseOffset()
+	if split != first.end {
+		t.Fatalf("segment ends at %d, batch starts at %d", first.end, split)
+	}
+	over := &memSegment{base: w.batches[6].BaseOffset(), end: w.next, chain: first.chain}
+	for _, b := range w.batches[6:] {
+		over.data = append(over.data, b...)
+	}
+	over.aborted = []batch.AbortedTxn{{ProducerID: 1, FirstOffset: over.base, LastOffset: split - 1}, {ProducerID: 2, FirstOffset: over.base, LastOffset: split}}
+	offload(t, r, 0, first)
+	if _, err := r.Build(ctx, over, BuildOptions{From: split + 1}); err == nil && w.batches[10].NextOffset() > split+1 {
+		t.Fatal("built from inside a batch")
+	}
+	o, err := r.Build(ctx, over, BuildOptions{From: split})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	if err := o.Put(ctx, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Commit(ctx, Edit{Add: []AddSegment{o.Add()}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := readAll(t, r, 0, 1<<20); !bytes.Equal(got, w.raw(0)) {
+		t.Fatalf("read %d bytes, wrote %d", len(got), len(w.raw(0)))
+	}
+	if x, err := r.AbortedTxns(ctx, 0, w.next); err != nil || len(x) != 1 || x[0].ProducerID != 2 {
+		t.Fatalf("aborted %v, %v: what ends below belongs to the segment before", x, err)
+	}
+	if _, err := r.Build(ctx, over, BuildOptions{From: w.next}); !errors.Is(err, ErrConflict) {
+		t.Fatalf("nothing left: %v", err)
+	}
+}
+
+func TestBuildLeavesNoFileBehind(t *testing.T) {
+	cfg := testConfig(t)
+	r := openTest(t, cfg, objstore.NewMem(0), "").Partition(testPartition)
+	o, err := r.Build(context.Background(), newWorld(1).segment(5, 5), BuildOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	if names, err := os.ReadDir(cfg.SpoolDir); err != nil || len(names) > 0 {
+		t.Fatalf("a crash now would leave %v, %v", names, err)
+	}
+	// The body can be read again and again.
+	one, _ := io.ReadAll(io.NewSectionReader(o.Body(), 0, o.Size()))
+	two, _ := io.ReadAll(io.NewSectionReader(o.Body(), 0, o.Size()))
+	if int64(len(one)) != o.Size() || !bytes.Equal(one, two) {
+		t.Fatal("the body is not the same twice")
+	}
+}
+
+func TestPutFindsOutWhatItsLostAnswerWas(t *testing.T) {
+	mem := objstore.NewMem(0)
+	faulty := objstore.NewFaulty(mem, 1)
+	r := testRemote(t, faulty)
+	ctx := context.Background()
+	w := newWorld(5)
+	for _, c := range []struct {
+		fault objstore.Fault
+		put   bool // the object is there afterwards, and Put says so
+	}{{objstore.FaultLostAnswer, true}, {objstore.FaultLostRequest, false}, {objstore.FaultBefore, false}, {objstore.FaultPrecondition, false}, {objstore.FaultDenied, false}} {
+		o, err := r.Build(ctx, w.segment(5, 5), BuildOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		faulty.Set(objstore.Rule{Op: objstore.OpPut, Fault: c.fault, Times: 1})
+		err = o.Put(ctx, nil)
+		if (err == nil) != c.put || !c.put && !errors.Is(err, ErrUnavailable) {
+			t.Errorf("%v: %v", c.fault, err)
+		}
+		// Trying again always ends well: the name is the object's own.
+		if err := o.Put(ctx, nil); err != nil {
+			t.Errorf("again after %v: %v", c.fault, err)
+		}
+		o.Close()
+	}
+}
+
+func TestPutNeverTakesAnotherObjectForItsOwn(t *testing.T) {
+	mem := objstore.NewMem(0)
+	r := testRemote(t, mem)
+	ctx := context.Background()
+	o, err := r.Build(ctx, newWorld(6).segment(5, 5), BuildOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	if _, err := mem.Put(ctx, o.Key(), objstore.Bytes(make([]byte, o.Size())), objstore.PutOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Put(ctx, nil); !errors.Is(err, ErrCorrupt) {
+		t.Fatalf("another object under the name: %v", err)
+	}
+}
+
+func TestReadHitAllocatesLittle(t *testing.T) {
+	r := testRemote(t, objstore.NewMem(0))
+	w := newWorld(7)
+	offload(t, r, 0, w.segment(50, 20))
+	ctx := context.Background()
+	// A stream that repeats: the first read makes it, the others find it.
+	read := func() {
+		if _, err := r.Read(ctx, 5, 4000, 1<<62); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read()
+	if n := testing.AllocsPerRun(200, read); n > 6 {
+		t.Fatalf("%v allocations for a read of cached bytes", n)
+	}
+}
