@@ -217,9 +217,12 @@ func (n *node) openHot(context.Context) (err error) {
 	return nil
 }
 
-// probeLimit bounds the start-up question whether the store can do
-// conditional writes.
-const probeLimit = 30 * time.Second
+// probeLimit bounds the question whether the store can do conditional writes,
+// probeInterval is how long until it is asked again when nobody answered.
+const (
+	probeLimit    = 10 * time.Second
+	probeInterval = 5 * time.Second
+)
 
 func (n *node) openTier(ctx context.Context) error {
 	if !n.conf.TieringEnabled() {
@@ -257,8 +260,50 @@ func (n *node) openTier(ctx context.Context) error {
 }
 
 // probeStore makes sure that the manifest can be replaced by compare-and-swap,
-// on which everything in the bucket rests.
+// on which everything in the bucket rests. An outage is no reason to refuse to
+// start: what is local is served meanwhile, and the question is asked again
+// until it is answered.
 func (n *node) probeStore(ctx context.Context) error {
+	err := n.probe(ctx)
+	if err == nil || !unreachable(err) {
+		return err
+	}
+	n.log.Error("the bucket does not answer; records wait on local disk until it does", "store", n.conf.VarveTierStore, "err", err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() { // ends when the store has answered, or at Close
+		defer close(done)
+		n.probeUntilAnswered(ctx)
+	}()
+	n.onClose("probe of the bucket", func(context.Context) error {
+		cancel()
+		<-done
+		return nil
+	})
+	return nil
+}
+
+func (n *node) probeUntilAnswered(ctx context.Context) {
+	tick := time.NewTicker(probeInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		switch err := n.probe(ctx); {
+		case err == nil:
+			n.log.Info("the bucket answers", "store", n.conf.VarveTierStore)
+			return
+		case ctx.Err() == nil && !unreachable(err):
+			n.fail(err)
+			return
+		}
+	}
+}
+
+func (n *node) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
 	err := objstore.CheckConditional(ctx, n.store)
@@ -268,13 +313,12 @@ func (n *node) probeStore(ctx context.Context) error {
 	if n.conf.VarveTierFencing == "lease" {
 		return fmt.Errorf("varve.tier.fencing=lease is not served: a store with conditional writes is needed (%w)", err)
 	}
-	if errors.Is(err, objstore.ErrUnavailable) {
-		// An outage is no reason to refuse to start: what is local is served,
-		// and the backlog drains when the store is back.
-		n.log.Error("the bucket does not answer; records wait on local disk until it does", "store", n.conf.VarveTierStore, "err", err)
-		return nil
-	}
 	return fmt.Errorf("varve.tier.store=%s: %w", n.conf.VarveTierStore, err)
+}
+
+// unreachable tells a store that gave no answer from one whose answer was no.
+func unreachable(err error) bool {
+	return errors.Is(err, objstore.ErrUnavailable) || errors.Is(err, objstore.ErrUnknownOutcome) || errors.Is(err, context.DeadlineExceeded)
 }
 
 func (n *node) tierConfig() tier.ManagerConfig {
