@@ -262,7 +262,7 @@ func (l *Log) writeLocked(b []byte, o *AppendOptions) error {
 		return l.writeFailedLocked(n, err)
 	}
 	if t.pos == 0 {
-		t.since = o.Now
+		t.since, t.created = o.Now, o.Now
 	}
 	t.clean = false
 	next := l.recordLocked(b)
