@@ -64,23 +64,25 @@ func (l *Log) capture(closing bool) (*checkpointed, error) {
 	return c, nil
 }
 
-// persist writes what capture took; the log is synced up to there. It needs
-// maintMu.
-func (l *Log) persist(c *checkpointed) error {
-	if err := l.syncTxns(c.txns); err != nil {
-		return l.fail("syncing a transaction index", err)
+// write writes the files capture asks for; the log is synced up to there.
+// With bulk set the caller syncs the file system afterwards. It needs maintMu.
+func (l *Log) write(c *checkpointed, bulk bool) error {
+	if !bulk {
+		if err := l.syncTxns(c.txns); err != nil {
+			return l.fail("syncing a transaction index", err)
+		}
 	}
-	if _, cuts := l.offsets.capture(); cuts != c.cuts || l.offsets.flushPoint() < c.state.recovery {
-		return nil // truncated meanwhile, or not synced: the log is offline
+	if !l.stands(c) {
+		return nil
 	}
 	if err := l.finishSeals(); err != nil {
 		return err
 	}
-	if c.seg.is(segSealed) {
-		// Rolled meanwhile: the footer completes the index.
-	} else if err := l.writeIndex(c.seg, c.ix, c.from); err != nil {
-		return l.fail("writing an index", err)
-	} else {
+	// Of a segment that was rolled meanwhile the footer completes the index.
+	if !c.seg.is(segSealed) {
+		if err := l.writeIndex(c.seg, c.ix, c.from); err != nil {
+			return l.fail("writing an index", err)
+		}
 		l.appendMu.Lock()
 		if l.tail != nil && l.tail.seg == c.seg {
 			l.tail.persisted = c.to
@@ -92,8 +94,23 @@ func (l *Log) persist(c *checkpointed) error {
 			return l.fail("writing a producer snapshot", err)
 		}
 	}
-	if err := l.saveEpochs(c.chain); err != nil {
+	if err := l.saveEpochs(c.chain, bulk); err != nil {
 		return l.fail("writing leader epochs", err)
+	}
+	return nil
+}
+
+// stands says whether the state captured is still the log's past and synced.
+func (l *Log) stands(c *checkpointed) bool {
+	_, cuts := l.offsets.capture()
+	return cuts == c.cuts && l.offsets.flushPoint() >= c.state.recovery && !errors.Is(l.Err(), ErrOffline)
+}
+
+// commit makes the captured state the one recovery starts from, once all that
+// write wrote is synced. It needs maintMu.
+func (l *Log) commit(c *checkpointed) error {
+	if !l.stands(c) {
+		return nil
 	}
 	c.state.highWatermark = l.hw.Load()
 	c.state.logStart = l.offsets.logStart.Load()
@@ -201,12 +218,21 @@ func decodeEpochs(b []byte) (lineage.Chain, error) {
 	return c, nil
 }
 
-// saveEpochs writes the chain if it changed. It needs maintMu.
-func (l *Log) saveEpochs(c lineage.Chain) error {
+// saveEpochs writes the chain if it changed, synced unless the caller sees to
+// that. It needs maintMu.
+func (l *Log) saveEpochs(c lineage.Chain, bulk bool) error {
 	if len(c) == 0 || c.Equal(l.epochs) {
 		return nil
 	}
-	if err := vfs.WriteFileAtomic(l.store.fs, filepath.Join(l.dir, epochsName), encodeEpochs(c)); err != nil {
+	path, b := filepath.Join(l.dir, epochsName), encodeEpochs(c)
+	if bulk {
+		if err := l.writeFile(path+tmpExt, b); err != nil {
+			return err
+		}
+		if err := l.store.fs.Rename(path+tmpExt, path); err != nil {
+			return err
+		}
+	} else if err := vfs.WriteFileAtomic(l.store.fs, path, b); err != nil {
 		return err
 	}
 	l.epochs = c

@@ -152,14 +152,11 @@ func (s *Store) checkpointGrown(all bool) {
 }
 
 // checkpoint moves the recovery points of logs up to where they are now. Log
-// bytes are synced before anything names them; index entries and snapshots
-// need no sync, since they are checked when read and can be rebuilt.
+// bytes are synced before anything names them, transaction indexes and leader
+// epochs before the journal moves past them; index entries and snapshots need
+// no sync, since they are checked when read and can be rebuilt.
 func (s *Store) checkpoint(logs []*Log, closing bool) error {
-	type job struct {
-		log *Log
-		at  *checkpointed
-	}
-	jobs := make([]job, 0, len(logs))
+	jobs := make([]checkpointJob, 0, len(logs))
 	for _, l := range logs {
 		l.maintMu.Lock()
 		at, err := l.capture(closing)
@@ -168,24 +165,42 @@ func (s *Store) checkpoint(logs []*Log, closing bool) error {
 			return err
 		}
 		if at != nil {
-			jobs = append(jobs, job{l, at})
+			jobs = append(jobs, checkpointJob{l, at})
 		}
 	}
 	if len(jobs) == 0 {
 		return nil
 	}
 	s.syncer.flush()
-	var failed error
-	for _, j := range jobs {
-		j.log.maintMu.Lock()
-		if err := j.log.persist(j.at); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("checkpoint %s: %w", j.log.part, err))
+	bulk := len(jobs) > s.config.SyncFilesMax
+	failed := eachJob(jobs, func(l *Log, at *checkpointed) error { return l.write(at, bulk) })
+	if bulk {
+		if err := s.fs.SyncFS(s.config.Dir); err != nil {
+			s.failAll("sync", err)
+			return errors.Join(failed, err)
 		}
-		j.log.maintMu.Unlock()
 	}
+	failed = errors.Join(failed, eachJob(jobs, (*Log).commit))
 	if err := s.journal.sync(); err != nil {
 		s.failAll("syncing the journal", err)
 		failed = errors.Join(failed, err)
+	}
+	return failed
+}
+
+// checkpointJob is one log's part of a checkpoint.
+type checkpointJob struct {
+	log *Log
+	at  *checkpointed
+}
+
+func eachJob(jobs []checkpointJob, f func(*Log, *checkpointed) error) (failed error) {
+	for _, j := range jobs {
+		j.log.maintMu.Lock()
+		if err := f(j.log, j.at); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("checkpoint %s: %w", j.log.part, err))
+		}
+		j.log.maintMu.Unlock()
 	}
 	return failed
 }

@@ -205,9 +205,10 @@ func (s *Store) Log(p topic.Partition, c LogConfig) (*Log, error) {
 		s.logs[k] = slot
 	}
 	found, exists := s.onDisk[k]
+	ready := slot.ready
 	s.mu.Unlock()
 	if ok {
-		<-slot.ready
+		<-ready
 		if slot.err == nil {
 			slot.log.SetConfig(c)
 		}
@@ -220,10 +221,18 @@ func (s *Store) Log(p topic.Partition, c LogConfig) (*Log, error) {
 	} else {
 		s.onDisk[k] = foundPartition{p, filepath.Base(slot.log.dir)}
 	}
+	slot.ready = opened
 	s.mu.Unlock()
-	close(slot.ready)
+	close(ready)
 	return slot.log, slot.err
 }
+
+// opened is the ready channel of every slot that is: one for all.
+var opened = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
 
 // opened is the logs that are open now.
 func (s *Store) opened() []*Log {
@@ -250,12 +259,16 @@ func (s *Store) Delete(p topic.Partition) error {
 	s.mu.Lock()
 	slot := s.logs[k]
 	found, exists := s.onDisk[k]
+	ready := opened
+	if slot != nil {
+		ready = slot.ready
+	}
 	s.mu.Unlock()
 	if !exists {
 		return nil
 	}
 	if slot != nil {
-		<-slot.ready
+		<-ready
 		if slot.err == nil {
 			slot.log.shut(true)
 		}

@@ -60,7 +60,7 @@ func (l *Log) truncateLocked(off int64) error {
 	l.setChain(chain)
 	st.epoch, st.epochs = *l.latest.Load(), uint32(len(chain))
 	l.saved = st
-	if err := l.saveEpochs(chain); err != nil {
+	if err := l.saveEpochs(chain, false); err != nil {
 		return l.fail("writing leader epochs", err)
 	}
 	if err := errors.Join(l.store.journal.put(keyOf(l.part), st), l.store.journal.sync()); err != nil {
@@ -232,7 +232,7 @@ func (l *Log) ResetTo(off int64, chain lineage.Chain, snapshot []byte) error {
 	if len(ps.byID) > 0 {
 		st.snapshot = off
 	}
-	if err := l.saveEpochs(chain); err != nil {
+	if err := l.saveEpochs(chain, false); err != nil {
 		return l.fail("writing leader epochs", err)
 	}
 	if err := l.replaceAll(off); err != nil {
