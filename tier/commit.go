@@ -91,7 +91,7 @@ func (r *Remote) change(ctx context.Context, m *manifest, edit *Edit) error {
 			if fresh || r.trusted.Load() {
 				return err
 			}
-			// The cached copy may be old: the bucket decides.
+			// What this process knows may be old: the bucket decides.
 			if m, err = r.refresh(ctx); err != nil {
 				return err
 			}
@@ -112,6 +112,7 @@ func (r *Remote) change(ctx context.Context, m *manifest, edit *Edit) error {
 				return storeError("put head", err)
 			}
 		}
+		r.trusted.Store(false) // until the edit is in, others may have the manifest
 		if m, err = r.refreshUntil(ctx, &wait); err != nil {
 			return err
 		}

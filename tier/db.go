@@ -47,6 +47,7 @@ func openManifestDB(path string, log *slog.Logger) (*manifestDB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open manifest cache %s: %w", path, err)
 	}
+	db.MaxBatchDelay = 2 * time.Millisecond // how long a lone commit waits for company
 	err = db.Update(func(tx *bolt.Tx) error {
 		_, err1 := tx.CreateBucketIfNotExists(bucketHeads)
 		_, err2 := tx.CreateBucketIfNotExists(bucketPages)

@@ -18,6 +18,10 @@ const wholeObjectBytes = 1 << 20
 // GET of the lookup region, which of a small object brings the chunks along.
 func (r *Remote) target(ctx context.Context, s RemoteSegment) (*target, error) {
 	x, err := r.a.indexes.load(ctx, r.objectKey(s.ID), r.a.spawn, func(ctx context.Context) (*objectIndex, error) {
+		if r.a.reader.slots.lock(ctx) != nil {
+			return nil, ErrClosed
+		}
+		defer r.a.reader.slots.unlock()
 		ctx, cancel := context.WithTimeout(ctx, r.a.cfg.GetTimeout)
 		defer cancel()
 		x, err := r.readIndex(ctx, &s)

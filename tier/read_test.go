@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -267,5 +269,100 @@ func TestReplayIsFastBoundedAndInFewRequests(t *testing.T) {
 			t.Fatalf("%d bytes fetched for %d", s.Get.Bytes, total)
 		}
 		closeTest(t, a)
+	})
+}
+
+// gauge wraps a store and keeps the largest number of GETs of segments open at
+// once.
+type gauge struct {
+	objstore.Store
+	mu        sync.Mutex // guards the following
+	now, most int
+}
+
+func (g *gauge) Get(ctx context.Context, key string, off, n int64) (io.ReadCloser, objstore.Object, error) {
+	if !strings.Contains(key, "/seg/") {
+		return g.Store.Get(ctx, key, off, n)
+	}
+	g.mu.Lock()
+	g.now++
+	g.most = max(g.most, g.now)
+	g.mu.Unlock()
+	r, o, err := g.Store.Get(ctx, key, off, n)
+	if err != nil {
+		g.closed()
+		return r, o, err
+	}
+	return gaugedBody{r, g}, o, nil
+}
+
+func (g *gauge) closed() {
+	g.mu.Lock()
+	g.now--
+	g.mu.Unlock()
+}
+
+type gaugedBody struct {
+	io.ReadCloser
+	g *gauge
+}
+
+func (b gaugedBody) Close() error {
+	b.g.closed()
+	return b.ReadCloser.Close()
+}
+
+// TestPartitionsReplaySideBySide replays several partitions at once: each as if it
+// were alone, with no more GETs at once than configured, in a cache that keeps
+// its bound.
+func TestPartitionsReplaySideBySide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := objstore.NewMem(0)
+		cfg := testConfig(t)
+		cfg.CacheBytes = 48 << 20
+		writer := openTest(t, cfg, mem, "")
+		const n = 6
+		worlds := make([]*world, n)
+		partition := func(a *Archive, i int) *Remote {
+			p := testPartition
+			p.Index = int32(i)
+			return a.Partition(p)
+		}
+		for i := range worlds {
+			worlds[i] = newWorld(uint64(i))
+			worlds[i].noise, worlds[i].value = true, 8000
+			offload(t, partition(writer, i), 0, worlds[i].segment(150, 16))
+		}
+		closeTest(t, writer)
+
+		const latency = 30 * time.Millisecond
+		g := &gauge{Store: objstore.NewFaulty(mem, 1, objstore.Rule{Op: objstore.OpGet, Delay: latency})}
+		replay := func(parts ...int) time.Duration {
+			a := openTest(t, cfg, g, "")
+			defer closeTest(t, a)
+			begin := time.Now()
+			var wg sync.WaitGroup
+			for _, i := range parts {
+				wg.Go(func() {
+					if got := readAll(t, partition(a, i), 0, 1<<20); !bytes.Equal(got, worlds[i].raw(0)) {
+						t.Errorf("partition %d: read %d bytes, wrote %d", i, len(got), len(worlds[i].raw(0)))
+					}
+				})
+			}
+			wg.Wait()
+			if held, _ := a.reader.chunks.stats(); held > cfg.CacheBytes {
+				t.Errorf("%d bytes in a cache of %d", held, cfg.CacheBytes)
+			}
+			return time.Since(begin)
+		}
+		alone := replay(0)
+		together := replay(0, 1, 2, 3, 4, 5)
+		t.Logf("one partition in %v, six in %v, at most %d GETs at once", alone, together, g.most)
+		if together > 2*alone {
+			t.Errorf("six partitions took %v, one takes %v", together, alone)
+		}
+		if g.most > cfg.ReadParallelism {
+			t.Errorf("%d GETs at once, %d are allowed", g.most, cfg.ReadParallelism)
+		}
 	})
 }

@@ -162,6 +162,9 @@ func (r *Remote) refresh(ctx context.Context) (*manifest, error) {
 		return nil, &CorruptError{Key: r.headKey(), Offset: -1,
 			Reason: fmt.Sprintf("went back from sequence %d to %d", before.sequence, m.sequence)}
 	}
+	if before != nil && m.leaderEpoch > before.leaderEpoch {
+		r.trusted.Store(false)
+	}
 	if m = r.adopt(m); m.etag == obj.ETag {
 		r.store(m, body, nil)
 	}
