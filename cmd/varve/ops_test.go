@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// tieredNode is a node with a topic whose three records are in the bucket only.
+func tieredNode(t *testing.T) *node {
+	t.Helper()
+	ctx := t.Context()
+	n, err := startNode(ctx, devSettings(t.TempDir(), "127.0.0.1:0", "127.0.0.1:0", ""), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(context.Background()); err != nil {
+			t.Errorf("close the node: %v", err)
+		}
+	})
+	cl, err := kgo.NewClient(kgo.SeedBrokers(n.Kafka), kgo.DefaultProduceTopic("cold"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	configs := map[string]*string{}
+	for name, value := range demoSettings {
+		configs[name] = &value
+	}
+	if _, err := kadm.NewClient(cl).CreateTopic(ctx, 1, 1, configs, "cold"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		if err := cl.ProduceSync(ctx, &kgo.Record{Value: fmt.Append(nil, i)}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		at, err := listOffsets(ctx, cl, []partitionKey{{"cold", 0}}, timestampLocalStart, false)
+		if err == nil && at[partitionKey{"cold", 0}].offset == 3 {
+			return n
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("records never left local disk: %v %v", at, err)
+		}
+		<-time.After(20 * time.Millisecond) // polls: the manager has no hook for tests
+	}
+}
+
+func get(t *testing.T, n *node, path string) (int, string) {
+	t.Helper()
+	resp, err := http.Get("http://" + n.HTTP + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+func TestOperatorsSeeMetricsHealthAndTheConsole(t *testing.T) {
+	n := tieredNode(t)
+	status, body := get(t, n, "/metrics")
+	if status != http.StatusOK {
+		t.Fatalf("/metrics answers %d: %s", status, body)
+	}
+	for _, line := range []string{
+		`kafka_log_log_logendoffset{partition="0",topic="cold"} 3`,
+		`varve_log_localstartoffset{partition="0",topic="cold"} 3`,
+		`varve_log_remoteendoffset{partition="0",topic="cold"} 3`,
+		`kafka_server_replicamanager_leadercount 1`,
+		`kafka_controller_kafkacontroller_activecontrollercount 1`,
+		`kafka_server_brokertopicmetrics_remotecopylagbytes{topic="cold"} 0`,
+		`kafka_server_brokertopicmetrics_remotelogmetadatacount{topic="cold"} [1-3]`,
+		`kafka_server_brokertopicmetrics_remotecopyerrors_total{topic="cold"} 0`,
+		`varve_tier_atriskseconds{topic="cold"} 0`,
+		`varve_tier_stuckpartitions 0`,
+		`varve_store_requests_total{op="put"} [1-9]`,
+		`kafka_network_requestmetrics_requests_total{request="Produce"} [1-9]`,
+		`kafka_server_socketservermetrics_connection_count [1-9]`,
+		`varve_disk_full 0`,
+		`process_resident_memory_bytes [1-9]`,
+	} {
+		if !regexp.MustCompile(`(?m)^` + line).MatchString(body) {
+			t.Errorf("/metrics lacks %s", line)
+		}
+	}
+	if status, body = get(t, n, "/healthz"); status != http.StatusOK {
+		t.Errorf("/healthz answers %d: %s", status, body)
+	}
+	if status, body = get(t, n, "/readyz"); status != http.StatusOK || !strings.Contains(body, "1 partitions served") {
+		t.Errorf("/readyz answers %d: %s", status, body)
+	}
+	status, body = get(t, n, "/")
+	if status != http.StatusOK || !strings.Contains(body, "cold") || !strings.Contains(body, n.conf.VarveTierStore) {
+		t.Errorf("the console answers %d: %s", status, body)
+	}
+	if status, _ = get(t, n, "/debug/pprof/goroutine?debug=1"); status != http.StatusOK {
+		t.Errorf("pprof answers %d", status)
+	}
+	if status, _ = get(t, n, "/no/such"); status != http.StatusNotFound {
+		t.Errorf("an unknown path answers %d", status)
+	}
+}
+
+func TestAFailedRoomMakesTheNodeUnhealthy(t *testing.T) {
+	n := tieredNode(t)
+	n.fail(errors.New("the disk is on fire"))
+	for _, path := range []string{"/healthz", "/readyz"} {
+		if status, body := get(t, n, path); status != http.StatusServiceUnavailable || !strings.Contains(body, "on fire") {
+			t.Errorf("%s answers %d: %s", path, status, body)
+		}
+	}
+	if _, body := get(t, n, "/"); !strings.Contains(body, "the disk is on fire") {
+		t.Error("the console does not say that the node has failed")
+	}
+}
