@@ -14,6 +14,8 @@ import (
 type Deps struct {
 	Partitions Partitions
 	Metadata   Metadata
+	// Groups runs the consumer groups; nil: their keys are not served.
+	Groups Groups
 	// Settings are the broker's typed static settings: defaults for topics, shown by DescribeConfigs.
 	Settings *conf.Broker
 	// DiskSpace is the size of the data directory's file system and what is free of it, in bytes; nil: not known.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/varvelog/varve/coordinator"
 	"github.com/varvelog/varve/hot/batch"
 	"github.com/varvelog/varve/meta"
 	"github.com/varvelog/varve/meta/topic"
@@ -24,11 +25,19 @@ const (
 	codeMessageTooLarge             int16 = 10
 	codeCoordinatorLoading          int16 = 14
 	codeCoordinatorNotAvailable     int16 = 15
+	codeNotCoordinator              int16 = 16
 	codeInvalidTopic                int16 = 17
 	codeRecordListTooLarge          int16 = 18
 	codeNotEnoughReplicas           int16 = 19
 	codeNotEnoughReplicasAfter      int16 = 20
 	codeInvalidRequiredAcks         int16 = 21
+	codeOffsetMetadataTooLarge      int16 = 12
+	codeIllegalGeneration           int16 = 22
+	codeInconsistentGroupProtocol   int16 = 23
+	codeInvalidGroupID              int16 = 24
+	codeUnknownMemberID             int16 = 25
+	codeInvalidSessionTimeout       int16 = 26
+	codeRebalanceInProgress         int16 = 27
 	codeInvalidTimestamp            int16 = 32
 	codeUnsupportedVersion          int16 = 35
 	codeTopicExists                 int16 = 36
@@ -44,6 +53,8 @@ const (
 	codeInvalidTxnState             int16 = 48
 	codeCoordinatorFenced           int16 = 52
 	codeStorageError                int16 = 56
+	codeNonEmptyGroup               int16 = 68
+	codeGroupIDNotFound             int16 = 69
 	codeFetchSessionIDNotFound      int16 = 70
 	codeInvalidFetchSessionEpoch    int16 = 71
 	codeTopicDeletionDisabled       int16 = 73
@@ -52,6 +63,10 @@ const (
 	codePreferredLeaderNotAvailable int16 = 80
 	codeEligibleLeadersNotAvailable int16 = 83
 	codeElectionNotNeeded           int16 = 84
+	codeMemberIDRequired            int16 = 79
+	codeGroupMaxSizeReached         int16 = 81
+	codeFencedInstanceID            int16 = 82
+	codeGroupSubscribedToTopic      int16 = 86
 	codeInvalidUpdateVersion        int16 = 95
 	codeDuplicateBroker             int16 = 101
 	codeBrokerIDNotRegistered       int16 = 102
@@ -138,6 +153,25 @@ var errcodes = []struct {
 	{replica.ErrUnsupportedTimestamp, codeUnsupportedVersion},
 	{replica.ErrRemoteUnavailable, codeStorageError},
 	{replica.ErrPolicyViolation, codePolicyViolation},
+
+	{coordinator.ErrLoading, codeCoordinatorLoading},
+	{coordinator.ErrNotCoordinator, codeNotCoordinator},
+	{coordinator.ErrNotAvailable, codeCoordinatorNotAvailable},
+	{coordinator.ErrClosed, codeCoordinatorNotAvailable}, // the client should look for the next coordinator
+	{coordinator.ErrInvalidGroup, codeInvalidGroupID},
+	{coordinator.ErrUnknownGroup, codeGroupIDNotFound},
+	{coordinator.ErrGroupNotEmpty, codeNonEmptyGroup},
+	{coordinator.ErrSubscribed, codeGroupSubscribedToTopic},
+	{coordinator.ErrGroupFull, codeGroupMaxSizeReached},
+	{coordinator.ErrInvalidSessionTimeout, codeInvalidSessionTimeout},
+	{coordinator.ErrInconsistentProtocol, codeInconsistentGroupProtocol},
+	{coordinator.ErrMemberIDRequired, codeMemberIDRequired},
+	{coordinator.ErrUnknownMember, codeUnknownMemberID},
+	{coordinator.ErrFencedInstance, codeFencedInstanceID},
+	{coordinator.ErrIllegalGeneration, codeIllegalGeneration},
+	{coordinator.ErrRebalancing, codeRebalanceInProgress},
+	{coordinator.ErrMetadataTooLarge, codeOffsetMetadataTooLarge},
+	{coordinator.ErrTooLarge, codeUnknownServerError}, // as Kafka answers a state that does not fit a record
 
 	{context.DeadlineExceeded, codeRequestTimedOut},
 	{context.Canceled, codeRequestTimedOut},

@@ -42,7 +42,7 @@ func New(cfg Config, deps Deps) *Server {
 		deps.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{
-		cfg: cfg, deps: deps, log: deps.Logger, table: newTable(apis),
+		cfg: cfg, deps: deps, log: deps.Logger, table: newTable(served(apis, deps)),
 		budgets:   newBudgets(cfg.RequestMemoryBytes),
 		sessions:  newSessions(cfg.FetchSessionSlots, cfg.FetchSessionEvict.Milliseconds()),
 		listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{}, perIP: map[string]int{},

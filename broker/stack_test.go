@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/varvelog/varve/coordinator"
 	"github.com/varvelog/varve/hot"
 	"github.com/varvelog/varve/hot/vfs"
 	"github.com/varvelog/varve/meta"
@@ -21,7 +22,7 @@ import (
 	"github.com/varvelog/varve/tier/objstore"
 )
 
-// stack is one whole node, without the groups' coordinators, over real files and a bucket in memory.
+// stack is one whole node over real files and a bucket in memory.
 type stack struct {
 	*Server
 	addr    string
@@ -67,12 +68,15 @@ func startStack(t testing.TB, settings map[string]string) *stack {
 	n, _ := strconv.Atoi(port)
 	_, err = node.RegisterBroker(ctx, meta.Registration{ID: 1, Host: host, Port: int32(n), Incarnation: topic.NewID()})
 	must(err)
-	s := New(ConfigFrom(&b), Deps{Partitions: Replicas(m), Metadata: node, Settings: &b})
+	groups, err := coordinator.Open(coordinator.ConfigFrom(&b), coordinator.Deps{Log: m.Journal(topic.ConsumerOffsets), Metadata: node})
+	must(err)
+	s := New(ConfigFrom(&b), Deps{Partitions: Replicas(m), Metadata: node, Groups: groups, Settings: &b})
 	go s.Serve(l)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		must(s.Close(ctx))
+		must(groups.Close(ctx))
 		must(m.Close(ctx))
 		must(tiering.Close(ctx))
 		must(store.Close(ctx))

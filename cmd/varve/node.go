@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/varvelog/varve/broker"
+	"github.com/varvelog/varve/coordinator"
 	"github.com/varvelog/varve/hot"
 	"github.com/varvelog/varve/hot/vfs"
 	"github.com/varvelog/varve/meta"
@@ -48,6 +49,7 @@ type node struct {
 	archive *tier.Archive
 	tier    *tier.Manager
 	replica *replica.Manager
+	groups  *coordinator.Coordinator
 	broker  *broker.Server
 }
 
@@ -79,7 +81,7 @@ func startNode(ctx context.Context, s settings, log *slog.Logger) (_ *node, err 
 		return nil, err
 	}
 	n.onClose("listener", func(context.Context) error { return ignoreClosed(listener.Close()) })
-	for _, open := range []func(context.Context) error{n.openMeta, n.openHot, n.openTier, n.openReplica, n.openBroker} {
+	for _, open := range []func(context.Context) error{n.openMeta, n.openHot, n.openTier, n.openReplica, n.openGroups, n.openBroker} {
 		if err := open(ctx); err != nil {
 			return nil, err
 		}
@@ -343,9 +345,22 @@ func (n *node) openReplica(context.Context) (err error) {
 	return nil
 }
 
+// The offsets topic, as the coordinator keeps its groups in it.
+var _ coordinator.Log = (*replica.Journal)(nil)
+
+func (n *node) openGroups(context.Context) (err error) {
+	n.groups, err = coordinator.Open(coordinator.ConfigFrom(&n.conf), coordinator.Deps{
+		Log: n.replica.Journal(topic.ConsumerOffsets), Metadata: n.meta, Logger: n.log.With("room", "coordinator")})
+	if err != nil {
+		return fmt.Errorf("start the group coordinator: %w", err)
+	}
+	n.onClose("group coordinator", n.groups.Close)
+	return nil
+}
+
 func (n *node) openBroker(context.Context) error {
 	n.broker = broker.New(broker.ConfigFrom(&n.conf), broker.Deps{
-		Partitions: broker.Replicas(n.replica), Metadata: n.meta, Settings: &n.conf,
+		Partitions: broker.Replicas(n.replica), Metadata: n.meta, Groups: n.groups, Settings: &n.conf,
 		DiskSpace: func() (total, free uint64, err error) {
 			u := n.hot.Usage()
 			return u.DiskTotal, u.DiskFree, nil

@@ -1,0 +1,63 @@
+package broker
+
+import (
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/varvelog/varve/coordinator"
+)
+
+// FindCoordinator (10): versions 0–6.
+//
+//	v1 coordinator type    v3 flexible    v4 several keys (KIP-699)    v6 share groups, which this broker does not run
+//
+// The first question for a group has the offsets topic created; until its partition serves, the answer is
+// COORDINATOR_NOT_AVAILABLE, which clients retry.
+var apiFindCoordinator = api{key: 10, name: "FindCoordinator", min: 0, max: 6, handle: typed((*Server).findCoordinator)}
+
+const (
+	coordinatorOfGroup int8 = 0
+	coordinatorOfTxn   int8 = 1
+	coordinatorOfShare int8 = 2
+)
+
+func (s *Server) findCoordinator(r *request, q *kmsg.FindCoordinatorRequest) (kmsg.Response, error) {
+	resp := kmsg.NewPtrFindCoordinatorResponse()
+	if r.version < 4 {
+		one := s.coordinatorOf(r, q.CoordinatorType, q.CoordinatorKey)
+		resp.ErrorCode, resp.ErrorMessage = one.ErrorCode, one.ErrorMessage
+		resp.NodeID, resp.Host, resp.Port = one.NodeID, one.Host, one.Port
+		return resp, nil
+	}
+	for _, key := range q.CoordinatorKeys {
+		resp.Coordinators = append(resp.Coordinators, s.coordinatorOf(r, q.CoordinatorType, key))
+	}
+	return resp, nil
+}
+
+func (s *Server) coordinatorOf(r *request, kind int8, key string) kmsg.FindCoordinatorResponseCoordinator {
+	c := kmsg.NewFindCoordinatorResponseCoordinator()
+	c.Key, c.NodeID, c.Port = key, -1, -1
+	fail := func(code int16, message string) kmsg.FindCoordinatorResponseCoordinator {
+		c.ErrorCode, c.ErrorMessage = code, optional(message)
+		return c
+	}
+	const unavailable = "The coordinator is not available."
+	switch {
+	case kind == coordinatorOfTxn:
+		return fail(codeCoordinatorNotAvailable, unavailable)
+	case kind != coordinatorOfGroup:
+		return fail(codeInvalidRequest, "")
+	case s.deps.Groups == nil:
+		return fail(codeCoordinatorNotAvailable, unavailable)
+	}
+	id, err := s.deps.Groups.Locate(r.ctx, key)
+	if err == nil {
+		b, ok := s.deps.Metadata.Image().Brokers[id]
+		if ok && !b.Fenced {
+			c.NodeID, c.Host, c.Port = b.ID, b.Host, b.Port
+			return c
+		}
+		err = coordinator.ErrNotAvailable
+	}
+	return fail(s.codeOf(r, err), unavailable)
+}

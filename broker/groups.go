@@ -1,0 +1,46 @@
+package broker
+
+import (
+	"context"
+	"slices"
+
+	"github.com/varvelog/varve/coordinator"
+)
+
+// Groups is the group coordinator as the handlers use it; *coordinator.Coordinator is one. Results are set with an error too
+// where a client is told more than the error.
+type Groups interface {
+	Locate(ctx context.Context, group string) (broker int32, err error)
+	Join(ctx context.Context, q *coordinator.JoinRequest) (*coordinator.JoinResult, error)
+	Sync(ctx context.Context, q *coordinator.SyncRequest) (*coordinator.SyncResult, error)
+	Heartbeat(ctx context.Context, q *coordinator.HeartbeatRequest) error
+	Leave(ctx context.Context, q *coordinator.LeaveRequest) (*coordinator.LeaveResult, error)
+	Commit(ctx context.Context, q *coordinator.CommitRequest) (*coordinator.CommitResult, error)
+	FetchOffsets(ctx context.Context, q *coordinator.FetchOffsetsRequest) ([]coordinator.CommittedOffset, error)
+	DeleteOffsets(ctx context.Context, q *coordinator.DeleteOffsetsRequest) (*coordinator.DeleteOffsetsResult, error)
+	Describe(ctx context.Context, group string) (*coordinator.Description, error)
+	Delete(ctx context.Context, group string) error
+	List(ctx context.Context) ([]coordinator.Listed, error)
+}
+
+var _ Groups = (*coordinator.Coordinator)(nil)
+
+// served is the keys of list that deps can serve.
+func served(list []api, deps Deps) []api {
+	if deps.Groups != nil {
+		return list
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(a api) bool {
+		return a.key >= apiOffsetCommit.key && a.key <= apiListGroups.key || a.key == apiDeleteGroups.key || a.key == apiOffsetDelete.key
+	})
+}
+
+// groupOperations is what may be done with a group, as a bit field: read, delete, describe, and describing and altering its
+// settings.
+const groupOperations int32 = 1<<3 | 1<<6 | 1<<8 | 1<<10 | 1<<11
+
+// noOperations is the value of authorized operations that were not asked for.
+const noOperations int32 = -1 << 31
+
+// copied is b in memory of its own: what the coordinator keeps must outlive the frame.
+func copied(b []byte) []byte { return append([]byte{}, b...) }

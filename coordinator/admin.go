@@ -1,0 +1,71 @@
+package coordinator
+
+import (
+	"maps"
+	"slices"
+)
+
+// describe is DescribeGroups for one group.
+func (c *core) describe(e event, id string) {
+	g := c.group(id)
+	if g == nil {
+		c.reply(e.ticket, &Description{Group: id, State: Dead}, ErrUnknownGroup)
+		return
+	}
+	d := &Description{Group: id, State: g.state}
+	if g.protocolType != nil {
+		d.ProtocolType = *g.protocolType
+	}
+	stable := g.state == Stable
+	if stable && g.protocol != nil {
+		d.Protocol = *g.protocol
+	}
+	for _, m := range g.list() {
+		md := MemberDescription{MemberID: m.id, InstanceID: m.instance, ClientID: m.clientID, ClientHost: m.clientHost}
+		if stable { // otherwise they are those of a generation that is over or has yet to begin
+			md.Metadata, md.Assignment = m.metadata(d.Protocol), m.assignment
+		}
+		d.Members = append(d.Members, md)
+	}
+	c.reply(e.ticket, d, nil)
+}
+
+// list is this partition's part of ListGroups.
+func (c *core) list(e event) {
+	out := make([]Listed, 0, len(c.groups))
+	for _, id := range c.groupIDs() {
+		g := c.groups[id]
+		l := Listed{Group: id, State: g.state}
+		if g.protocolType != nil {
+			l.ProtocolType = *g.protocolType
+		}
+		out = append(out, l)
+	}
+	c.reply(e.ticket, out, nil)
+}
+
+// remove is DeleteGroups for one group.
+func (c *core) remove(e event, id string) {
+	g := c.group(id)
+	switch {
+	case g == nil:
+		c.reply(e.ticket, nil, ErrUnknownGroup)
+		return
+	case g.state != Empty:
+		c.reply(e.ticket, nil, ErrGroupNotEmpty)
+		return
+	}
+	for _, t := range slices.Sorted(maps.Keys(g.offsets)) {
+		for _, p := range slices.Sorted(maps.Keys(g.offsets[t])) {
+			c.write(offsetTombstone(id, t, p))
+		}
+	}
+	if g.persisted {
+		c.write(groupTombstone(id))
+	}
+	for p := range g.pending {
+		c.cancelSession(g, p)
+	}
+	delete(c.groups, id)
+	c.reply(e.ticket, nil, nil)
+}

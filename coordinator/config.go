@@ -1,0 +1,85 @@
+package coordinator
+
+import (
+	"fmt"
+
+	"github.com/varvelog/varve/hot/batch"
+	"github.com/varvelog/varve/meta/conf"
+)
+
+// Config is what the coordinator is told. Times are milliseconds.
+type Config struct {
+	NodeID int32
+
+	SessionMillisMin, SessionMillisMax int32
+	InitialRebalanceMillis             int32 // how long an empty group waits for more members
+	GroupSizeMax                       int32
+	OffsetMetadataBytesMax             int32
+
+	OffsetsRetentionMillis      int64
+	OffsetsRetentionCheckMillis int64
+
+	// TopicPartitions, TopicReplicas and TopicSegmentBytes are those of the offsets topic when it is created.
+	TopicPartitions   int32
+	TopicReplicas     int16
+	TopicSegmentBytes int32
+	Codec             batch.Codec
+
+	CommitMillis int64 // the longest wait for an append to be committed
+	// LoadWaitMillis is how long a request waits for its partition to be read back before it is told ErrLoading.
+	LoadWaitMillis int64
+	// NewMemberMillis is the session of a member whose first join has not been answered: it does not know its id yet and
+	// cannot heartbeat.
+	NewMemberMillis int64
+	// QueueMax bounds the requests waiting for one partition; further ones wait in their connections.
+	QueueMax int
+	// BatchBytesMax bounds one append, and so the state of one group.
+	BatchBytesMax int
+}
+
+// DefaultConfig is Kafka's.
+func DefaultConfig() Config {
+	b, err := conf.ParseBroker(nil)
+	if err != nil {
+		panic(fmt.Sprintf("coordinator: defaults of the broker's settings: %v", err))
+	}
+	return ConfigFrom(&b)
+}
+
+// ConfigFrom reads the broker's settings.
+func ConfigFrom(b *conf.Broker) Config {
+	return Config{
+		NodeID:                      b.NodeID,
+		SessionMillisMin:            b.GroupMinSessionTimeoutMillis,
+		SessionMillisMax:            b.GroupMaxSessionTimeoutMillis,
+		InitialRebalanceMillis:      b.GroupInitialRebalanceDelayMillis,
+		GroupSizeMax:                b.GroupMaxSize,
+		OffsetMetadataBytesMax:      b.OffsetMetadataMaxBytes,
+		OffsetsRetentionMillis:      int64(b.OffsetsRetentionMinutes) * 60_000,
+		OffsetsRetentionCheckMillis: b.OffsetsRetentionCheckIntervalMillis,
+		TopicPartitions:             b.OffsetsTopicNumPartitions,
+		TopicReplicas:               b.OffsetsTopicReplicationFactor,
+		TopicSegmentBytes:           b.OffsetsTopicSegmentBytes,
+		Codec:                       batch.Codec(b.OffsetsTopicCompressionCodec),
+		CommitMillis:                int64(b.OffsetsCommitTimeoutMillis),
+		LoadWaitMillis:              1000,
+		NewMemberMillis:             5 * 60_000,
+		QueueMax:                    256,
+		BatchBytesMax:               1 << 20,
+	}
+}
+
+// Validate refuses what cannot work.
+func (c *Config) Validate() error {
+	switch {
+	case c.TopicPartitions < 1:
+		return fmt.Errorf("%w: offsets.topic.num.partitions %d", ErrInvalidConfig, c.TopicPartitions)
+	case c.QueueMax < 1 || c.BatchBytesMax < 1024 || c.CommitMillis < 1:
+		return fmt.Errorf("%w: queue %d, batch bytes %d, commit ms %d", ErrInvalidConfig, c.QueueMax, c.BatchBytesMax, c.CommitMillis)
+	case !c.Codec.Valid():
+		return fmt.Errorf("%w: offsets.topic.compression.codec %d", ErrInvalidConfig, c.Codec)
+	case c.OffsetsRetentionCheckMillis < 1:
+		return fmt.Errorf("%w: offsets.retention.check.interval.ms %d", ErrInvalidConfig, c.OffsetsRetentionCheckMillis)
+	}
+	return nil
+}

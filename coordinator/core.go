@@ -1,0 +1,157 @@
+package coordinator
+
+// core is the state of the groups of one partition of the offsets topic, and every decision about them. It has no
+// goroutine, clock or lock: events and the time come in, effects go out. What an event changes is in place when step
+// returns, while its records are yet to be written; the shell answers nobody before they are, and throws the core away when
+// they cannot be.
+type core struct {
+	cfg    *Config
+	groups map[string]*group
+	timers timers
+	now    int64 // of the step under way
+	out    effects
+}
+
+// event is a request on its way into a core. ticket is never 0.
+type event struct {
+	ticket uint64
+	newID  string // random part of a member id, used if one must be made
+	body   any    // a request type, describe, list, remove or topicGone
+}
+
+type (
+	describe struct{ group string }
+	list     struct{}
+	remove   struct{ group string }
+	// topicGone says that a topic was deleted. keep is the id of the topic that has its name now; zero: none.
+	topicGone struct {
+		topic string
+		keep  [16]byte
+	}
+)
+
+// effects are what a step has led to: records to write, then replies to give.
+type effects struct {
+	records []record
+	replies []reply
+}
+
+// reply answers the request of a ticket. Requests are answered exactly once, perhaps many steps later.
+type reply struct {
+	ticket uint64
+	result any
+	err    error
+}
+
+func newCore(cfg *Config, now int64) *core {
+	c := &core{cfg: cfg, groups: make(map[string]*group)}
+	c.timers.set(timerKey{kind: timerRetention}, now+cfg.OffsetsRetentionCheckMillis)
+	return c
+}
+
+// take returns the effects since the last call.
+func (c *core) take() effects {
+	out := c.out
+	c.out = effects{}
+	return out
+}
+
+// deadline is when tick has something to do.
+func (c *core) deadline() (int64, bool) { return c.timers.next() }
+
+// tick fires the timers that are due.
+func (c *core) tick(now int64) {
+	c.now = now
+	for {
+		key, ok := c.timers.due(now)
+		if !ok {
+			return
+		}
+		g := c.groups[key.group]
+		switch {
+		case key.kind == timerRetention:
+			c.expireOffsets()
+			c.timers.set(key, now+c.cfg.OffsetsRetentionCheckMillis)
+			continue
+		case g == nil:
+			continue
+		case key.kind == timerSession:
+			c.sessionEnded(g, key.member)
+		case key.kind == timerJoin:
+			c.joinTimedOut(g)
+		case key.kind == timerSync:
+			c.syncTimedOut(g)
+		}
+		c.settle(g)
+	}
+}
+
+// step takes one event.
+func (c *core) step(e event, now int64) {
+	c.now = now
+	switch q := e.body.(type) {
+	case *JoinRequest:
+		c.join(e, q)
+	case *SyncRequest:
+		c.sync(e, q)
+	case *HeartbeatRequest:
+		c.heartbeat(e, q)
+	case *LeaveRequest:
+		c.leave(e, q)
+	case *CommitRequest:
+		c.commit(e, q)
+	case *FetchOffsetsRequest:
+		c.fetch(e, q)
+	case *DeleteOffsetsRequest:
+		c.deleteOffsets(e, q)
+	case describe:
+		c.describe(e, q.group)
+	case list:
+		c.list(e)
+	case remove:
+		c.remove(e, q.group)
+	case topicGone:
+		c.topicGone(e, q)
+	default:
+		panic("coordinator: unknown event")
+	}
+}
+
+// settle forgets a group that nothing would be lost by forgetting.
+func (c *core) settle(g *group) {
+	if g.void() && c.groups[g.id] == g {
+		delete(c.groups, g.id)
+	}
+}
+
+func (c *core) reply(ticket uint64, result any, err error) {
+	c.out.replies = append(c.out.replies, reply{ticket, result, err})
+}
+
+func (c *core) write(r record) { c.out.records = append(c.out.records, r) }
+
+func (c *core) group(id string) *group { return c.groups[id] }
+
+// groupOrNew finds or makes a group.
+func (c *core) groupOrNew(id string) *group {
+	g := c.groups[id]
+	if g == nil {
+		g = newGroup(id, c.now)
+		c.groups[id] = g
+	}
+	return g
+}
+
+func (c *core) setSession(g *group, member string, millis int64) {
+	c.timers.set(timerKey{timerSession, g.id, member}, c.now+millis)
+}
+
+func (c *core) cancelSession(g *group, member string) {
+	c.timers.cancel(timerKey{timerSession, g.id, member})
+}
+
+func (c *core) setJoin(g *group, millis int64) {
+	c.timers.set(timerKey{kind: timerJoin, group: g.id}, c.now+millis)
+}
+func (c *core) cancelJoin(g *group) { c.timers.cancel(timerKey{kind: timerJoin, group: g.id}) }
+func (c *core) cancelSync(g *group) { c.timers.cancel(timerKey{kind: timerSync, group: g.id}) }

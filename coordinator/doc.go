@@ -1,0 +1,43 @@
+// Package coordinator runs consumer groups: who is a member, who reads what, and how far everybody has read.
+//
+// It is the classic protocol (JoinGroup, SyncGroup, Heartbeat, LeaveGroup) as Kafka 4.4 has it, static membership and
+// incremental rebalancing included; rebalancing itself is the clients' business, the coordinator only passes their metadata
+// and assignments on. Requests and results are typed, errors are sentinels: Kafka's error codes are the front door's.
+//
+// # Use
+//
+// Open with a Log, which is the topic __consumer_offsets, and the metadata quorum. Locate finds the broker that a group
+// belongs to and has the topic created when there is none. Every other call is a request of a client; Join and Sync block as
+// long as the protocol makes members wait for each other.
+//
+// # How it works
+//
+// A group belongs to one partition of the topic, and whoever leads that partition coordinates the group. Each partition led
+// here has a shard: a goroutine that owns a core. The core holds the groups and decides, without goroutine, clock or lock:
+// step(event, now) changes its state and returns the records to be written and the replies to be given. The shard steps all
+// requests that have come, writes their records in one append, and replies when that is committed: one round of the log's
+// group commit serves many commits, and nobody hears of what could still be lost.
+//
+// # Crashes and fail-over
+//
+// Nothing but the log is kept. A shard reads it back when its broker begins to lead the partition, and after an append whose
+// outcome it does not know: everybody who waits is told to ask again, and the state is what the log says. Written are
+// offsets, and groups that are stable or without members. A rebalance under way is not written: it ends with the broker, and
+// its members, who know no newer generation than the one that was stable, join again.
+//
+// # Locks
+//
+// Coordinator.mu guards the set of shards and nothing else; it is never held while waiting. A shard's state belongs to its
+// goroutine.
+//
+// # Non-obvious
+//
+//   - What a step changes is visible to the steps after it at once, though its records are not written yet. That is right
+//     because nobody is answered before they are, readers included.
+//   - A member that has never been answered does not know its id and cannot heartbeat. While it waits it has a session of
+//     five minutes, and unlike others it may be removed while its join is parked: its client may be long gone.
+//   - Each partition has 256 requests in its queue at most; further ones wait in their connections' goroutines.
+//   - An answer about members or offsets is given from memory and is as old as the last append: linearizable as long as this
+//     broker leads, which the leader epoch of every append enforces for writes. A deposed leader may answer reads until it
+//     hears of it, as in Kafka.
+package coordinator

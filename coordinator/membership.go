@@ -1,0 +1,110 @@
+package coordinator
+
+// heartbeat is Heartbeat.
+func (c *core) heartbeat(e event, q *HeartbeatRequest) {
+	fail := func(err error) { c.reply(e.ticket, nil, err) }
+	g := c.group(q.Group)
+	switch {
+	case q.Group == "":
+		fail(ErrInvalidGroup)
+		return
+	case g == nil:
+		fail(ErrUnknownMember)
+		return
+	}
+	m, err := g.check(q.MemberID, q.InstanceID)
+	switch {
+	case err != nil:
+		fail(err)
+		return
+	case q.Generation != g.generation:
+		fail(ErrIllegalGeneration)
+		return
+	}
+	c.setSession(g, m.id, m.sessionMillis)
+	if g.state == PreparingRebalance {
+		fail(ErrRebalancing)
+		return
+	}
+	c.reply(e.ticket, nil, nil)
+}
+
+// sessionEnded removes a member that was not heard of for its session timeout, or an id that nobody joined with.
+func (c *core) sessionEnded(g *group, id string) {
+	if _, ok := g.pending[id]; ok {
+		g.remove(id)
+		c.maybeCompleteJoin(g)
+		return
+	}
+	m := g.members[id]
+	if m == nil || m.present() {
+		return // present: the timer is set again when its request is answered
+	}
+	c.expel(g, m)
+	c.departed(g)
+}
+
+// expel removes a member. Whoever waits for it is told that it is unknown, so that a client that is alive starts over.
+func (c *core) expel(g *group, m *member) {
+	c.endJoin(g, m, joinFailed(""), ErrUnknownMember)
+	c.endSync(m, &SyncResult{}, ErrUnknownMember)
+	c.cancelSession(g, m.id)
+	g.remove(m.id)
+}
+
+// departed has the group go on after members have left.
+func (c *core) departed(g *group) {
+	switch g.state {
+	case Stable, CompletingRebalance:
+		c.rebalance(g)
+	case PreparingRebalance:
+		c.maybeCompleteJoin(g)
+	}
+}
+
+// leave is LeaveGroup. A member may be named by its instance id alone: an administrator removes it.
+func (c *core) leave(e event, q *LeaveRequest) {
+	g := c.group(q.Group)
+	switch {
+	case q.Group == "":
+		c.reply(e.ticket, &LeaveResult{}, ErrInvalidGroup)
+		return
+	case g == nil:
+		c.reply(e.ticket, &LeaveResult{}, ErrUnknownMember)
+		return
+	}
+	r := &LeaveResult{Errs: make([]error, len(q.Members))}
+	left := false
+	for i := range q.Members {
+		r.Errs[i] = c.leaveOne(g, &q.Members[i])
+		left = left || r.Errs[i] == nil
+	}
+	if left {
+		c.departed(g)
+	}
+	c.settle(g)
+	c.reply(e.ticket, r, nil)
+}
+
+func (c *core) leaveOne(g *group, l *LeavingMember) error {
+	id := l.MemberID
+	if id == "" {
+		if l.InstanceID == nil {
+			return ErrUnknownMember
+		}
+		if id = g.static[*l.InstanceID]; id == "" {
+			return ErrUnknownMember
+		}
+	}
+	if _, ok := g.pending[id]; ok {
+		c.cancelSession(g, id)
+		g.remove(id)
+		return nil
+	}
+	m, err := g.check(id, l.InstanceID)
+	if err != nil {
+		return err
+	}
+	c.expel(g, m)
+	return nil
+}

@@ -1,0 +1,227 @@
+package coordinator
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/varvelog/varve/meta/topic"
+)
+
+// commit is OffsetCommit. The caller has checked that the partitions exist.
+func (c *core) commit(e event, q *CommitRequest) {
+	r := &CommitResult{Errs: make([]error, len(q.Partitions))}
+	g, err := c.committer(q)
+	if err != nil {
+		for i := range r.Errs {
+			r.Errs[i] = err
+		}
+		c.reply(e.ticket, r, nil)
+		return
+	}
+	expires := int64(-1)
+	if q.RetentionMillis >= 0 {
+		expires = c.now + q.RetentionMillis
+	}
+	for i := range q.Partitions {
+		p := &q.Partitions[i]
+		if len(p.Metadata) > int(c.cfg.OffsetMetadataBytesMax) {
+			r.Errs[i] = ErrMetadataTooLarge
+			continue
+		}
+		o := offset{
+			offset: p.Offset, leaderEpoch: p.LeaderEpoch, metadata: p.Metadata, committed: c.now, expires: expires, id: p.ID,
+		}
+		rec := offsetRecord(g.id, p.Topic, p.Partition, &o)
+		if rec.size() > c.cfg.BatchBytesMax-batchOverhead {
+			r.Errs[i] = ErrMetadataTooLarge
+			continue
+		}
+		g.setOffset(p.Topic, p.Partition, o)
+		c.write(rec)
+	}
+	c.settle(g)
+	c.reply(e.ticket, r, nil)
+}
+
+// committer finds the group of a commit and decides whether the commit is allowed. A commit by nobody in particular makes a
+// group that does not exist: that is how consumers that assign partitions to themselves keep their offsets.
+func (c *core) committer(q *CommitRequest) (*group, error) {
+	g := c.group(q.Group)
+	if g == nil {
+		switch {
+		case q.Generation < 0:
+			return c.groupOrNew(q.Group), nil
+		case q.NamesGroup:
+			return nil, ErrUnknownGroup
+		}
+		return nil, ErrIllegalGeneration
+	}
+	if q.Generation < 0 && g.state == Empty {
+		return g, nil
+	}
+	if q.Generation >= 0 || q.MemberID != "" || q.InstanceID != nil {
+		m, err := g.check(q.MemberID, q.InstanceID)
+		switch {
+		case err != nil:
+			return nil, err
+		case q.Generation != g.generation:
+			return nil, ErrIllegalGeneration
+		}
+		if g.state == CompletingRebalance {
+			// It has joined this generation, but which partitions are its own is yet to be decided.
+			return nil, ErrRebalancing
+		}
+		c.setSession(g, m.id, m.sessionMillis) // a commit is a sign of life
+		return g, nil
+	}
+	return nil, ErrUnknownMember
+}
+
+func (g *group) setOffset(topic string, partition int32, o offset) {
+	of := g.offsets[topic]
+	if of == nil {
+		of = make(map[int32]offset)
+		g.offsets[topic] = of
+	}
+	of[partition] = o
+}
+
+// dropOffset forgets an offset and reports whether there was one.
+func (g *group) dropOffset(topic string, partition int32) bool {
+	of := g.offsets[topic]
+	if _, ok := of[partition]; !ok {
+		return false
+	}
+	if delete(of, partition); len(of) == 0 {
+		delete(g.offsets, topic)
+	}
+	return true
+}
+
+// fetch is OffsetFetch for one group.
+func (c *core) fetch(e event, q *FetchOffsetsRequest) {
+	g := c.group(q.Group)
+	var out []CommittedOffset
+	if q.All {
+		if g != nil {
+			for _, t := range slices.Sorted(maps.Keys(g.offsets)) {
+				for _, p := range slices.Sorted(maps.Keys(g.offsets[t])) {
+					out = append(out, g.committedOffset(OffsetPartition{Topic: t, Partition: p}))
+				}
+			}
+		}
+		c.reply(e.ticket, out, nil)
+		return
+	}
+	out = make([]CommittedOffset, len(q.Partitions))
+	for i, p := range q.Partitions {
+		out[i] = g.committedOffset(p)
+	}
+	c.reply(e.ticket, out, nil)
+}
+
+// committedOffset answers for one partition; g may be nil. The offset of a topic that was deleted is not that of the topic
+// which has its name now.
+func (g *group) committedOffset(p OffsetPartition) CommittedOffset {
+	none := CommittedOffset{Topic: p.Topic, Partition: p.Partition, Offset: NoOffset, LeaderEpoch: NoEpoch}
+	if g == nil {
+		return none
+	}
+	o, ok := g.offsets[p.Topic][p.Partition]
+	if !ok || !o.id.IsZero() && !p.ID.IsZero() && o.id != p.ID {
+		return none
+	}
+	return CommittedOffset{
+		Topic: p.Topic, Partition: p.Partition, Offset: o.offset, LeaderEpoch: o.leaderEpoch, Metadata: o.metadata,
+	}
+}
+
+// deleteOffsets is OffsetDelete.
+func (c *core) deleteOffsets(e event, q *DeleteOffsetsRequest) {
+	g := c.group(q.Group)
+	switch {
+	case g == nil:
+		c.reply(e.ticket, &DeleteOffsetsResult{}, ErrUnknownGroup)
+		return
+	case g.state != Empty && (g.protocolType == nil || *g.protocolType != consumerProtocol):
+		c.reply(e.ticket, &DeleteOffsetsResult{}, ErrGroupNotEmpty)
+		return
+	}
+	r := &DeleteOffsetsResult{Errs: make([]error, len(q.Partitions))}
+	for i, p := range q.Partitions {
+		if g.state != Empty && g.reads(p.Topic) {
+			r.Errs[i] = ErrSubscribed
+			continue
+		}
+		if g.dropOffset(p.Topic, p.Partition) {
+			c.write(offsetTombstone(g.id, p.Topic, p.Partition))
+		}
+	}
+	c.settle(g)
+	c.reply(e.ticket, r, nil)
+}
+
+// topicGone drops what groups have committed for a deleted topic.
+func (c *core) topicGone(e event, q topicGone) {
+	for _, id := range c.groupIDs() {
+		g := c.groups[id]
+		for _, p := range slices.Sorted(maps.Keys(g.offsets[q.topic])) {
+			if o := g.offsets[q.topic][p]; !o.id.IsZero() && o.id == topic.ID(q.keep) {
+				continue // committed for the topic that has the name now
+			}
+			g.dropOffset(q.topic, p)
+			c.write(offsetTombstone(g.id, q.topic, p))
+		}
+		c.settle(g)
+	}
+	c.reply(e.ticket, nil, nil)
+}
+
+// expireOffsets removes offsets that nobody has needed for the retention time, and groups that have neither members nor
+// offsets left.
+func (c *core) expireOffsets() {
+	for _, id := range c.groupIDs() {
+		g := c.groups[id]
+		for _, t := range slices.Sorted(maps.Keys(g.offsets)) {
+			for _, p := range slices.Sorted(maps.Keys(g.offsets[t])) {
+				o := g.offsets[t][p]
+				if c.expired(g, t, &o) {
+					g.dropOffset(t, p)
+					c.write(offsetTombstone(g.id, t, p))
+				}
+			}
+		}
+		if g.state == Empty && len(g.members) == 0 && len(g.pending) == 0 && len(g.offsets) == 0 {
+			if g.persisted {
+				c.write(groupTombstone(g.id))
+			}
+			delete(c.groups, id)
+		}
+	}
+}
+
+// expired says whether an offset is to go (KIP-211): in a group without members, when the group has been so for the retention
+// time; in a consumer group at work, when the topic is not subscribed and the commit is that old; in a group that never had
+// members, when the commit is that old.
+func (c *core) expired(g *group, topic string, o *offset) bool {
+	base := o.committed
+	switch {
+	case g.protocolType == nil:
+	case g.state == Empty:
+		if g.since >= 0 {
+			base = g.since
+		}
+	case g.state == Stable && g.subscribedKnown && !g.reads(topic):
+	default:
+		return false
+	}
+	if o.expires >= 0 {
+		return c.now >= o.expires
+	}
+	return c.now-base >= c.cfg.OffsetsRetentionMillis
+}
+
+func (c *core) groupIDs() []string {
+	return slices.SortedFunc(maps.Keys(c.groups), cmp.Compare[string])
+}

@@ -1,0 +1,319 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/varvelog/varve/hot/batch"
+)
+
+// stepsMax bounds the requests that share one append.
+const stepsMax = 256
+
+// shard runs the groups of one partition of the offsets topic. One goroutine owns the core: it takes the requests that have
+// come, steps them, writes the records of all of them in one append, and answers when that is committed. Requests that come
+// meanwhile are the next batch.
+type shard struct {
+	c     *Coordinator
+	index int32
+	log   *slog.Logger
+	queue chan *call
+	look  chan struct{} // leadership may have changed
+
+	served atomic.Int32 // leader epoch whose state is loaded, -1: none
+
+	// Of the goroutine.
+	core    *core
+	epoch   int32
+	waiting map[uint64]*call
+	tickets uint64
+	steps   []*call
+	builder batch.Builder
+	failed  int // loads in a row that have failed
+}
+
+// call is one request on its way.
+type call struct {
+	body   any
+	taken  atomic.Bool // by the shard, or back by the caller
+	done   chan struct{}
+	result any
+	err    error
+}
+
+func newShard(c *Coordinator, index int32) *shard {
+	s := &shard{
+		c: c, index: index, log: c.logger.With("partition", index),
+		queue: make(chan *call, c.cfg.QueueMax), look: make(chan struct{}, 1), epoch: -1, waiting: make(map[uint64]*call),
+	}
+	s.served.Store(-1)
+	return s
+}
+
+// ready says whether the state of the present leadership is loaded.
+func (s *shard) ready() bool {
+	epoch, ok := s.c.deps.Log.Epoch(s.index)
+	return ok && s.served.Load() == epoch
+}
+
+// do has the shard take body, and waits for the answer.
+func (s *shard) do(ctx context.Context, body any) (any, error) {
+	if _, leading := s.c.deps.Log.Epoch(s.index); !leading {
+		return nil, ErrNotCoordinator
+	}
+	var patience <-chan time.Time
+	if !s.ready() {
+		t := time.NewTimer(time.Duration(s.c.cfg.LoadWaitMillis) * time.Millisecond)
+		defer t.Stop()
+		patience = t.C
+	}
+	q := &call{body: body, done: make(chan struct{})}
+	select {
+	case s.queue <- q:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-s.c.stop:
+		return nil, ErrClosed
+	case <-patience:
+		return nil, ErrLoading
+	}
+	for {
+		select {
+		case <-q.done:
+			return q.result, q.err
+		case <-patience:
+			if q.taken.CompareAndSwap(false, true) {
+				return nil, ErrLoading
+			}
+			patience = nil
+		case <-ctx.Done():
+			q.taken.CompareAndSwap(false, true)
+			return nil, ctx.Err()
+		case <-s.c.stopped:
+			return nil, ErrClosed
+		}
+	}
+}
+
+// nudge has the shard look whether it leads.
+func (s *shard) nudge() {
+	select {
+	case s.look <- struct{}{}:
+	default:
+	}
+}
+
+// run is the shard's goroutine. It owns the core and stops with the coordinator.
+func (s *shard) run() {
+	t := time.NewTimer(time.Hour)
+	defer t.Stop()
+	defer s.drop(ErrClosed)
+	for {
+		var first *call
+		select {
+		case <-s.c.stop:
+			return
+		case first = <-s.queue:
+		case <-s.look:
+		case <-t.C:
+		}
+		if !s.settled() {
+			s.refuse(first)
+			t.Reset(s.retryIn())
+			continue
+		}
+		s.turn(first)
+		t.Reset(s.sleep())
+	}
+}
+
+// settled sees to it that the state is that of the present leadership, reading it if need be.
+func (s *shard) settled() bool {
+	epoch, leading := s.c.deps.Log.Epoch(s.index)
+	if leading && s.core != nil && s.epoch == epoch {
+		return true
+	}
+	s.drop(ErrNotCoordinator)
+	if !leading {
+		s.failed = 0
+		return false
+	}
+	return s.load(epoch)
+}
+
+// load reads the partition back.
+func (s *shard) load(epoch int32) bool {
+	began := time.Now()
+	core := newCore(&s.c.cfg, began.UnixMilli())
+	records, bad := 0, 0
+	err := s.c.deps.Log.Read(s.c.ctx, s.index, func(b batch.Batch) error {
+		if b.Control() {
+			return nil
+		}
+		for r, err := range b.Records(batch.Limits{}) {
+			if err != nil {
+				return err
+			}
+			records++
+			if err := core.replay(r.Key, r.Value); err != nil {
+				if bad++; bad <= 10 {
+					s.log.Error("record of the offsets topic is left out", "offset", r.Offset, "err", err)
+				}
+			}
+		}
+		return nil
+	})
+	if now, leading := s.c.deps.Log.Epoch(s.index); err == nil && (!leading || now != epoch) {
+		err = ErrNotCoordinator
+	}
+	if err != nil {
+		s.failed++
+		if s.c.ctx.Err() == nil {
+			s.log.Warn("groups not loaded", "epoch", epoch, "err", err)
+		}
+		return false
+	}
+	core.loaded(time.Now().UnixMilli())
+	s.core, s.epoch, s.failed = core, epoch, 0
+	s.served.Store(epoch)
+	s.log.Info("groups loaded", "epoch", epoch, "groups", len(core.groups), "records", records, "took", time.Since(began))
+	return true
+}
+
+// drop throws the state away and answers everybody who waits for it.
+func (s *shard) drop(err error) {
+	s.served.Store(-1)
+	s.core, s.epoch = nil, -1
+	for ticket, q := range s.waiting {
+		delete(s.waiting, ticket)
+		q.answer(nil, err)
+	}
+}
+
+func (q *call) answer(result any, err error) {
+	q.result, q.err = result, err
+	close(q.done)
+}
+
+// refuse answers what is in the queue while there is no state.
+func (s *shard) refuse(first *call) {
+	err := ErrNotCoordinator
+	if _, leading := s.c.deps.Log.Epoch(s.index); leading {
+		err = ErrLoading
+	}
+	for q := first; ; {
+		if q != nil && q.taken.CompareAndSwap(false, true) {
+			q.answer(nil, err)
+		}
+		select {
+		case q = <-s.queue:
+		default:
+			return
+		}
+	}
+}
+
+// retryIn is how long to wait before the next look at the leadership or try to load.
+func (s *shard) retryIn() time.Duration {
+	if s.failed == 0 {
+		return time.Minute
+	}
+	return min(100*time.Millisecond<<min(s.failed-1, 6), 5*time.Second)
+}
+
+// turn fires due timers, takes what has been queued, and makes it durable before anything is answered.
+func (s *shard) turn(first *call) {
+	now := time.Now().UnixMilli()
+	s.core.tick(now)
+	var out effects
+	bytes := 0
+	gather := func() {
+		e := s.core.take()
+		for _, r := range e.records {
+			bytes += r.size()
+		}
+		out.records, out.replies = append(out.records, e.records...), append(out.replies, e.replies...)
+	}
+	gather()
+	q := first
+	for range stepsMax {
+		if q == nil {
+			select {
+			case q = <-s.queue:
+			default:
+			}
+			if q == nil {
+				break
+			}
+		}
+		if q.taken.CompareAndSwap(false, true) {
+			s.tickets++
+			s.waiting[s.tickets] = q
+			s.core.step(event{ticket: s.tickets, newID: newUUID(), body: q.body}, now)
+		}
+		q = nil
+		if gather(); bytes >= s.c.cfg.BatchBytesMax {
+			break
+		}
+	}
+	if err := s.append(out.records, now); err != nil {
+		s.log.Warn("groups are read back: a change could not be written", "epoch", s.epoch, "err", err)
+		s.drop(ErrNotAvailable)
+		s.nudge()
+		return
+	}
+	for _, r := range out.replies {
+		q := s.waiting[r.ticket]
+		if q == nil {
+			panic(fmt.Sprintf("coordinator: ticket %d answered twice", r.ticket))
+		}
+		delete(s.waiting, r.ticket)
+		q.answer(r.result, r.err)
+	}
+}
+
+// append writes records, in as few batches as their size allows, and waits until they are committed.
+func (s *shard) append(records []record, now int64) error {
+	if len(records) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(s.c.ctx, time.Duration(s.c.cfg.CommitMillis)*time.Millisecond)
+	defer cancel()
+	for len(records) > 0 {
+		s.builder.Reset(batch.Options{Codec: s.c.cfg.Codec})
+		n, size := 0, 0
+		for n < len(records) {
+			size += records[n].size() + batchOverhead
+			if n > 0 && size > s.c.cfg.BatchBytesMax {
+				break
+			}
+			if err := s.builder.Append(now, records[n].key, records[n].value, nil); err != nil {
+				return err
+			}
+			n++
+		}
+		if err := s.c.deps.Log.Append(ctx, s.index, s.epoch, s.builder.Bytes()); err != nil {
+			return err
+		}
+		records = records[n:]
+	}
+	return nil
+}
+
+// sleep is how long nothing will be due.
+func (s *shard) sleep() time.Duration {
+	if s.core == nil {
+		return 0
+	}
+	if len(s.queue) > 0 {
+		return 0
+	}
+	at, ok := s.core.deadline()
+	if !ok {
+		return time.Hour
+	}
+	return max(0, time.Until(time.UnixMilli(at)))
+}
