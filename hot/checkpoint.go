@@ -114,6 +114,7 @@ func (l *Log) commit(c *checkpointed) error {
 	}
 	c.state.highWatermark = l.hw.Load()
 	c.state.logStart = l.offsets.logStart.Load()
+	c.state.localStart = l.saved.localStart
 	c.state.cleanPoint = l.saved.cleanPoint
 	l.saved = c.state
 	if err := l.store.journal.put(keyOf(l.part), l.saved); err != nil {

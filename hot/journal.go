@@ -19,7 +19,7 @@ import (
 //	header: "VARVEJNL" 8, version 4 (1), reserved 4
 //
 //	offset size field of a record
-//	     0    4  CRC-32C of bytes 4..111
+//	     0    4  CRC-32C of bytes 4..119
 //	     4    1  kind: 1 state, 2 removed
 //	     5    3  reserved, 0
 //	     8   16  topic id
@@ -38,6 +38,7 @@ import (
 //	    96    8  clean point of compaction: below it the log is compacted
 //	   104    4  number of entries of the leader-epoch chain
 //	   108    4  reserved, 0
+//	   112    8  local start: no segment file below it counts
 //
 // Torn tail: records end at the first bad checksum. The file is rewritten
 // whole (temporary file, rename) at open and when mostly stale.
@@ -45,7 +46,7 @@ const (
 	journalMagic      = "VARVEJNL"
 	journalVersion    = 1
 	journalHeaderSize = 16
-	journalRecordSize = 112
+	journalRecordSize = 120
 	journalBytesMax   = 4 << 30
 
 	recordState   byte = 1 // format: do not renumber
@@ -72,12 +73,13 @@ type partitionState struct {
 	snapshot      int64
 	cleanPoint    int64
 	epochs        uint32 // entries of the chain
+	localStart    int64
 }
 
 func newPartitionState(start int64) partitionState {
 	return partitionState{
 		epoch:    lineage.Entry{Epoch: lineage.NoEpoch, Start: lineage.NoOffset},
-		logStart: start, recovery: start, segment: start, highWatermark: start,
+		logStart: start, localStart: start, recovery: start, segment: start, highWatermark: start,
 		firstUnstable: -1, snapshot: -1,
 	}
 }
@@ -100,6 +102,7 @@ func appendJournalRecord(dst []byte, kind byte, k journalKey, s *partitionState)
 	dst = binary.BigEndian.AppendUint64(dst, uint64(s.cleanPoint))
 	dst = binary.BigEndian.AppendUint32(dst, s.epochs)
 	dst = binary.BigEndian.AppendUint32(dst, 0)
+	dst = binary.BigEndian.AppendUint64(dst, uint64(s.localStart))
 	binary.BigEndian.PutUint32(dst[at:], crc32.Checksum(dst[at+4:], castagnoli))
 	return dst
 }
@@ -122,6 +125,7 @@ func parseJournalRecord(b []byte) (kind byte, k journalKey, s partitionState, ok
 		snapshot:      i64(88),
 		cleanPoint:    i64(96),
 		epochs:        binary.BigEndian.Uint32(b[104:]),
+		localStart:    i64(112),
 	}
 	return b[4], k, s, b[4] == recordState || b[4] == recordRemoved
 }

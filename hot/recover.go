@@ -108,6 +108,10 @@ func (l *Log) listSegments() ([]*segment, error) {
 
 // load decides whether the tail must be scanned and publishes the log.
 func (l *Log) load(st partitionState, known bool, segs []*segment) error {
+	segs, err := l.prune(segs, max(st.localStart, st.logStart))
+	if err != nil {
+		return err
+	}
 	if len(segs) == 0 {
 		if known && st.position > 0 {
 			return l.refuse(st, segs, fmt.Errorf("segment %d is missing", st.segment))
@@ -143,8 +147,66 @@ func (l *Log) load(st partitionState, known bool, segs []*segment) error {
 	if st.epochs <= 1 {
 		l.setChain(lineage.Chain{}.Assign(st.epoch.Epoch, st.epoch.Start))
 	}
+	if floor := max(st.localStart, st.logStart); st.recovery < floor {
+		return l.restartAt(st, floor)
+	}
 	l.publish(st, st.recovery, st.recovery)
 	return nil
+}
+
+// prune takes away segments below the local start: deleted ones whose names
+// came back with power loss, perhaps with holes between them.
+func (l *Log) prune(segs []*segment, start int64) ([]*segment, error) {
+	n := 0
+	for n+1 < len(segs) && segs[n+1].base <= start {
+		n++
+	}
+	for _, seg := range segs[:n] {
+		for _, ext := range []string{logExt, indexExt, txnExt} {
+			if err := l.store.fs.Remove(seg.path(ext)); err != nil && !errors.Is(err, vfs.ErrNotExist) {
+				return nil, err
+			}
+		}
+	}
+	return segs[n:], nil
+}
+
+// restartAt makes the log empty at floor: what is left on disk ends below the
+// start that was acknowledged, so all of it was deleted, and the offsets up to
+// floor must never be given out again.
+func (l *Log) restartAt(st partitionState, floor int64) error {
+	if l.tail != nil {
+		l.store.files.release(l.tail.h)
+		l.tail = nil
+	}
+	files, _ := l.takeUnsynced(nil)
+	for _, u := range files {
+		l.store.files.release(u.h)
+	}
+	chain, err := l.loadChain()
+	if err != nil {
+		return err
+	}
+	l.logger().Warn("log is empty at its start: all that is on disk was deleted", "start", floor)
+	if err := l.replaceAll(floor); err != nil {
+		return err
+	}
+	next := newPartitionState(floor)
+	next.logStart = st.logStart
+	chain = chain.TruncateEnd(floor)
+	l.setChain(chain)
+	if st.epoch.Epoch >= 0 && chain.Latest() != st.epoch.Epoch {
+		l.setChain(chain.Assign(st.epoch.Epoch, floor))
+	}
+	next.epoch, next.epochs = *l.latest.Load(), uint32(len(*l.chain.Load()))
+	l.snapAt.Store(-1)
+	l.unstable.Store(-1)
+	l.producers = newProducers()
+	if err := l.saveEpochs(*l.chain.Load(), false); err != nil {
+		return err
+	}
+	l.publish(next, floor, floor)
+	return errors.Join(l.store.journal.put(keyOf(l.part), next), l.store.journal.sync())
 }
 
 // publish sets the offsets of a loaded log.
@@ -501,6 +563,9 @@ func (r *recovery) finish(start int64, known bool) error {
 	l.producers = r.ps
 	l.snapAt.Store(st.snapshot)
 	l.spare = st.snapshot
+	if floor := max(st.localStart, st.logStart); known && end < floor {
+		return l.restartAt(st, floor)
+	}
 	synced := start
 	if known {
 		synced = max(start, min(st.recovery, end))

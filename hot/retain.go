@@ -171,8 +171,9 @@ func (l *Log) tooOld(seg *segment, active bool, now, millis int64) (bool, error)
 	return now-ts > millis, nil
 }
 
-// dropFirst deletes the first n segments. The log start is durable before any
-// file goes.
+// dropFirst deletes the first n segments. The new start is durable before any
+// file goes: power loss may bring back some of the names and not others, and
+// what came back must not count.
 func (l *Log) dropFirst(n int) (Retained, error) {
 	var r Retained
 	segs := l.list()
@@ -183,11 +184,15 @@ func (l *Log) dropFirst(n int) (Retained, error) {
 		return r, nil
 	}
 	to := segs[n].base
-	var err error
-	if !l.config.Load().offloads() {
-		if r.LogStartMoved, err = l.advanceStart(to); err != nil {
+	l.saved.localStart = max(l.saved.localStart, to)
+	moves := !l.config.Load().offloads() && to > l.offsets.logStart.Load()
+	if moves {
+		if _, err := l.advanceStart(to); err != nil {
 			return r, err
 		}
+		r.LogStartMoved = true
+	} else if err := errors.Join(l.store.journal.put(keyOf(l.part), l.saved), l.store.journal.sync()); err != nil {
+		return r, l.fail("writing the journal", err)
 	}
 	l.appendMu.Lock()
 	keep := append([]*segment(nil), l.list()[n:]...)

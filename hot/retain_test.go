@@ -251,3 +251,89 @@ func TestJitterRollsEarlierButNeverLater(t *testing.T) {
 		}
 	}
 }
+
+// TestDeletedSegmentsThatComeBackDoNotCount undoes renames of a retention run
+// one by one, as power loss may.
+func TestDeletedSegmentsThatComeBackDoNotCount(t *testing.T) {
+	for _, tiered := range []bool{false, true} {
+		mem := vfs.NewMem(1)
+		change := func(c *LogConfig) {
+			c.RetentionMillis, c.LocalRetentionMillis, c.FileDeleteDelay = 1, 1, 1<<40
+			c.Tiered = tiered
+		}
+		s := openStore(t, mem, "data")
+		l := openLog(t, s, change)
+		for range 5 {
+			mustAppend(t, l, records(2, 10, 1))
+			if err := l.Roll(0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		mustAppend(t, l, records(2, 10, 1<<41))
+		waitDurable(t, l, 12)
+		l.SetHighWatermark(12)
+		l.SetRemoteEnd(10)
+		if r := mustRetain(t, l, 1<<41); r.Segments != 5 {
+			t.Fatalf("%+v", r)
+		}
+		want := l.Offsets()
+		for _, base := range []int64{0, 4} { // 2, 6 and 8 stay away
+			path := l.path(base, logExt)
+			if err := mem.Rename(path+deletedExt, path); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.Abandon()
+		s = openStore(t, mem, "data")
+		l = openLog(t, s, change)
+		if got := l.Offsets(); got.LogStart != want.LogStart || got.LocalStart != 10 || got.End != 12 {
+			t.Fatalf("tiered %v: offsets %+v, were %+v", tiered, got, want)
+		}
+		checkDense(t, readAll(t, l, 1<<20), 10, 12)
+		s.Abandon()
+	}
+}
+
+// TestLogStartNeverGoesBackWhenTheTailIsLost loses the only segment above the
+// log start: the offsets below were acknowledged and stay used.
+func TestLogStartNeverGoesBackWhenTheTailIsLost(t *testing.T) {
+	mem := vfs.NewMem(1)
+	s := openStore(t, mem, "data")
+	l := openLog(t, s, func(c *LogConfig) { c.RetentionMillis, c.FileDeleteDelay = 1, 1<<40 })
+	if err := l.AssignEpoch(3); err != nil {
+		t.Fatal(err)
+	}
+	mustAppend(t, l, records(20, 10, 1))
+	waitDurable(t, l, 20)
+	l.SetHighWatermark(20)
+	if err := l.Roll(0); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.AdvanceLogStart(20); err != nil {
+		t.Fatal(err)
+	}
+	mustRetain(t, l, 0)
+	if err := mem.Remove(l.path(20, logExt)); err != nil {
+		t.Fatal(err)
+	}
+	if err := mem.Rename(l.path(0, logExt)+deletedExt, l.path(0, logExt)); err != nil {
+		t.Fatal(err)
+	}
+	s.Abandon()
+	for range 2 {
+		s = openStore(t, mem, "data")
+		l = openLog(t, s)
+		if o := l.Offsets(); o != (Offsets{20, 20, 20, 20}) || l.Err() != nil {
+			t.Fatalf("offsets %+v, err %v", o, l.Err())
+		}
+		if l.LatestEpoch() != 3 {
+			t.Fatalf("epoch %d", l.LatestEpoch())
+		}
+		s.Abandon()
+	}
+	s = openStore(t, mem, "data")
+	l = openLog(t, s)
+	if a := mustAppend(t, l, records(1, 1, 1)); a.BaseOffset != 20 {
+		t.Fatalf("went on at %d", a.BaseOffset)
+	}
+}

@@ -62,6 +62,8 @@ func growTree(t testing.TB, fs vfs.FS, dir string, partitions, segments int) {
 		if err := l.ResetTo(int64(segments), nil, nil); err != nil {
 			t.Fatal(err)
 		}
+		l.saved.localStart = 0
+		l.offsets.update(func(o *Offsets) { o.LogStart, o.LocalStart = 0, 0 })
 		for n := range segments - 1 {
 			f, err := fs.Create(l.path(int64(n), logExt))
 			if err != nil {
