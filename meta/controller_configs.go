@@ -1,7 +1,6 @@
 package meta
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -85,7 +84,59 @@ func decideConfigs(img *Image, static *conf.Broker, node int32, changes []Config
 			out = append(out, set)
 		}
 	}
-	return results, out
+	return results, append(out, clearELR(img, static, node, out)...)
+}
+
+// clearELR empties the ELR of partitions whose in-sync set has become large
+// enough because min.insync.replicas was lowered: from then on records commit
+// that the replicas in the ELR need not have (KIP-966).
+func clearELR(img *Image, static *conf.Broker, node int32, changes []Change) []Change {
+	if !slices.ContainsFunc(changes, func(c Change) bool {
+		s := c.(SetConfigs)
+		_, set := s.Set[minISRSetting]
+		return set || slices.Contains(s.Remove, minISRSetting)
+	}) {
+		return nil
+	}
+	after := img.clone()
+	for _, c := range changes {
+		if err := c.apply(after, img.Index); err != nil {
+			return nil // the same error awaits the command
+		}
+	}
+	b, err := after.EffectiveBroker(static, node)
+	if err != nil {
+		return nil
+	}
+	rules := newTopicRules(b)
+	var out topicChanges
+	for _, t := range after.Topics() {
+		least := rules.minISR(t)
+		for i := range t.Partitions {
+			p := &t.Partitions[i]
+			if len(p.ELR)+len(p.LastKnownELR) > 0 && len(p.ISR) >= min(least, len(p.Replicas)) {
+				out.add(t.ID, PartitionChange{Index: int32(i), Set: SetELR | SetLastKnownELR})
+			}
+		}
+	}
+	return out.changes()
+}
+
+// minISRSetting is the setting that elections depend on most. It has one value
+// for all brokers, which is set when the cluster is named: if each broker had
+// its own, who is eligible to lead would depend on who decides.
+const minISRSetting = "min.insync.replicas"
+
+func checkMinISR(r ConfigResource, old, next map[string]string) error {
+	was, had := old[minISRSetting]
+	now, has := next[minISRSetting]
+	switch {
+	case r.Name != "" && (had != has || was != now):
+		return refuse(ErrInvalidConfig, "Broker-level min.insync.replicas cannot be altered while ELR is enabled.")
+	case r.Name == "" && had && !has:
+		return refuse(ErrInvalidConfig, "Cluster-level min.insync.replicas cannot be removed while ELR is enabled.")
+	}
+	return nil
 }
 
 func decideConfig(img *Image, static *conf.Broker, node int32, c *ConfigChange) (SetConfigs, error) {
@@ -228,9 +279,12 @@ func checkConfigs(img *Image, static *conf.Broker, node int32, r ConfigResource,
 			return refuse(ErrInvalidConfig, "%s", err.Error())
 		}
 		if img.Topic(r.Name) == nil {
-			return unknownTopic()
+			return refuse(ErrUnknownTopic, "The topic '%s' does not exist.", r.Name)
 		}
 	case BrokerConfig:
+		if err := checkMinISR(r, old, next); err != nil {
+			return err
+		}
 		return checkBrokerConfigs(img, static, node, r, next)
 	case GroupConfig:
 		if err := checkGroupConfigs(static, next); err != nil {
@@ -316,29 +370,42 @@ func checkGroupConfigs(static *conf.Broker, next map[string]string) error {
 	return nil
 }
 
-// checkGroupBound compares a value with group.<protocol>.min.* and .max.*.
+// checkGroupBound holds a value between group.<protocol>.min.* and .max.*.
 func checkGroupBound(static *conf.Broker, d conf.Def, n int64) error {
 	protocol, rest, _ := strings.Cut(strings.TrimPrefix(d.Synonym, "group."), ".")
-	for _, bound := range []string{"min", "max"} {
-		name := "group." + protocol + "." + bound + "." + rest
-		if d.Name == "streams.num.standby.replicas" {
-			name = "group.streams." + bound + ".standby.replicas"
-		}
-		text, null, _, ok := static.Value(name)
-		if !ok || null {
-			continue
-		}
-		limit, err := strconv.ParseInt(text, 10, 64)
-		switch {
-		case err != nil:
-			return errors.Join(ErrState, err)
-		case bound == "min" && n < limit:
-			return fmt.Errorf("%s must be greater than or equal to %s", d.Name, name)
-		case bound == "max" && n > limit:
-			return fmt.Errorf("%s must be less than or equal to %s", d.Name, name)
-		}
+	if d.Name == "streams.num.standby.replicas" {
+		rest = "standby.replicas"
+	}
+	low, hasLow, err := groupBound(static, "group."+protocol+".min."+rest)
+	if err != nil {
+		return err
+	}
+	high, hasHigh, err := groupBound(static, "group."+protocol+".max."+rest)
+	if err != nil {
+		return err
+	}
+	switch {
+	case hasLow && hasHigh && (n < low || n > high):
+		return fmt.Errorf("%s must be in the range %d to %d inclusive.", d.Name, low, high)
+	case hasLow && n < low:
+		return fmt.Errorf("%s must be greater than or equal to %d.", d.Name, low)
+	case hasHigh && n > high:
+		return fmt.Errorf("%s must be less than or equal to %d.", d.Name, high)
 	}
 	return nil
+}
+
+// groupBound reads a broker setting that bounds group settings, if there is one.
+func groupBound(static *conf.Broker, name string) (int64, bool, error) {
+	text, null, _, ok := static.Value(name)
+	if !ok || null {
+		return 0, false, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, false, fmt.Errorf("%w: %w", ErrState, err)
+	}
+	return n, true, nil
 }
 
 func groupValue(static *conf.Broker, next map[string]string, name string) int64 {

@@ -398,7 +398,7 @@ func morePartitions(img *Image, m *MorePartitions, place *placer) (AddPartitions
 	none := AddPartitions{}
 	t := img.Topic(m.Name)
 	if t == nil {
-		return none, unknownTopic()
+		return none, &Error{Kind: ErrUnknownTopic} // Kafka has no words for it here
 	}
 	have := len(t.Partitions)
 	add := int(m.Count) - have

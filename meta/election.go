@@ -190,7 +190,7 @@ func newTopicRules(b *conf.Broker) topicRules {
 
 // minISR is the topic's effective min.insync.replicas.
 func (r topicRules) minISR(t *Topic) int {
-	if text, ok := t.Configs["min.insync.replicas"]; ok {
+	if text, ok := t.Configs[minISRSetting]; ok {
 		if n, err := strconv.Atoi(strings.TrimSpace(text)); err == nil {
 			return n
 		}

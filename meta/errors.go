@@ -76,13 +76,19 @@ var (
 	ErrState = errors.New("metadata command contradicts the state")
 )
 
-// Error is a refusal: one of the sentinels above with Kafka's message.
+// Error is a refusal: one of the sentinels above with Kafka's message. An empty
+// Message stands for Kafka's null, where it sends the code alone.
 type Error struct {
 	Kind    error
 	Message string
 }
 
-func (e *Error) Error() string { return e.Message }
+func (e *Error) Error() string {
+	if e.Message == "" {
+		return e.Kind.Error()
+	}
+	return e.Message
+}
 
 // Unwrap returns Kind.
 func (e *Error) Unwrap() error { return e.Kind }

@@ -231,7 +231,10 @@ func (n *Node) nameCluster(ctx context.Context) error {
 		if id == "" {
 			id = topic.NewID().String()
 		}
-		return []Change{SetClusterID{ClusterID: id}}, nil
+		return []Change{
+			SetClusterID{ClusterID: id},
+			SetConfigs{Kind: BrokerConfig, Set: map[string]string{minISRSetting: strconv.Itoa(int(n.cfg.Broker.MinInsyncReplicas))}},
+		}, nil
 	})
 	return err
 }

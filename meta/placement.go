@@ -35,7 +35,7 @@ func (p *placer) check(replicas int) error {
 		return refuse(ErrInvalidReplicationFactor, "All brokers are currently fenced.")
 	}
 	if replicas > len(p.brokers) {
-		return refuse(ErrInvalidReplicationFactor, "The target replication factor of %d cannot be reached because only %d broker(s) are registered.", replicas, len(p.brokers))
+		return refuse(ErrInvalidReplicationFactor, "The target replication factor of %d cannot be reached because only %d broker(s) are registered or some brokers have all their log directories cordoned.", replicas, len(p.brokers))
 	}
 	return nil
 }
