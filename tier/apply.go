@@ -293,7 +293,7 @@ func (ed *editor) markInFirstPage() (done bool, err error) {
 // drop gives up everything the archive holds.
 func (ed *editor) drop() error {
 	if ed.e.Drop && ed.m.end >= 0 {
-		ed.m.start, ed.m.dropped = ed.m.end, true
+		ed.m.start, ed.m.dropped = max(ed.m.start, ed.m.end), true
 	}
 	return nil
 }

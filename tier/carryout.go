@@ -190,6 +190,7 @@ func (m *Manager) commit(ctx context.Context, l *Leadership, e fxCommit, a answe
 
 func (m *Manager) oldest(ctx context.Context, l *Leadership, e fxOldest, a answer) {
 	type window struct {
+		state    State
 		segments []RemoteSegment
 		complete bool
 	}
@@ -198,7 +199,7 @@ func (m *Manager) oldest(ctx context.Context, l *Leadership, e fxOldest, a answe
 		if err != nil {
 			return window{}, err
 		}
-		w := window{complete: true}
+		w := window{state: state, complete: true}
 		err = l.remote.Segments(ctx, state.Start, func(s RemoteSegment) bool {
 			if len(w.segments) == e.n {
 				w.complete = false
@@ -209,12 +210,23 @@ func (m *Manager) oldest(ctx context.Context, l *Leadership, e fxOldest, a answe
 		})
 		return w, err
 	})
-	m.post(evOldest{answer: a.with(err), segments: w.segments, complete: w.complete})
+	m.post(evOldest{answer: a.with(err), state: w.state, segments: w.segments, complete: w.complete})
 }
 
 func (m *Manager) marked(ctx context.Context, l *Leadership, e fxMarked, a answer) {
-	list, err := within(m, ctx, e.timeoutMillis, l.remote.Marked)
-	m.post(evMarked{answer: a.with(err), marked: list})
+	type list struct {
+		state  State
+		marked []Marked
+	}
+	got, err := within(m, ctx, e.timeoutMillis, func(ctx context.Context) (list, error) {
+		state, err := l.remote.State(ctx)
+		if err != nil {
+			return list{}, err
+		}
+		marked, err := l.remote.Marked(ctx)
+		return list{state, marked}, err
+	})
+	m.post(evMarked{answer: a.with(err), state: got.state, marked: got.marked})
 }
 
 func (m *Manager) remove(ctx context.Context, l *Leadership, e fxDelete, a answer) {

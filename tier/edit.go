@@ -95,5 +95,6 @@ type State struct {
 	StoredBytes int64 // of live segments
 	Marked      int   // objects waiting for deletion
 	Retired     bool
-	Dropped     bool // given up as a whole and not reset yet
+	Dropped     bool   // given up as a whole and not reset yet
+	Sequence    uint64 // of the manifest; rises with every commit
 }

@@ -89,11 +89,13 @@ type (
 	}
 	evOldest struct {
 		answer
+		state    State // the segments are of
 		segments []RemoteSegment
 		complete bool // the list reaches the archive's end
 	}
 	evMarked struct {
 		answer
+		state  State // the list is of
 		marked []Marked
 	}
 	evDeleted struct {
@@ -163,6 +165,9 @@ func (c *core) leave(p *partition) {
 
 func (e evConfig) apply(c *core, now instant) {
 	if p := c.parts[e.p]; p != nil {
+		if e.cfg.Enabled && !p.cfg.Enabled {
+			p.claimed, p.stale = false, true // what was known may have been dropped since
+		}
 		p.cfg = e.cfg
 		p.dirty = true
 		p.oldest, p.oldestKnown = nil, false

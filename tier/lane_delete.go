@@ -108,6 +108,10 @@ func (e evMarked) apply(c *core, now instant) {
 	}
 	p.callRest.succeed()
 	p.watch.succeed("read manifest")
+	if p.committing != nil || e.state.Sequence < p.remote.Sequence {
+		p.advance(c, now) // a list of another manifest: read again
+		return
+	}
 	p.marked, p.markedKnown = e.marked, true
 	for _, m := range e.marked {
 		p.lastMark = max(p.lastMark, m.At)

@@ -31,7 +31,7 @@ func (p *partition) retainLane(c *core, now instant) {
 		wall: now.wall, millis: p.cfg.RetentionMillis, bytes: sizeLimit,
 		logStart: p.log.LogStart, start: p.remote.Start, end: p.remote.End, rawBytes: p.remote.RawBytes,
 		oldest: p.oldest, oldestComplete: p.oldestComplete || !p.archiveHolds(),
-		local: p.log.sealed, activeBytes: p.log.ActiveBytes, stable: p.log.stable(),
+		local: p.log.sealed, activeBase: p.log.ActiveBase, activeBytes: p.log.ActiveBytes, stable: p.log.stable(),
 		highWatermark: p.log.HighWatermark, logEnd: p.log.End, broken: c.cfg.broken,
 	})
 	if out.more && p.window < oldestWindow {
@@ -118,11 +118,20 @@ func (e evOldest) apply(c *core, now instant) {
 		return
 	}
 	p.oldestReading = false
-	if e.err != nil {
+	switch {
+	case e.err != nil:
 		p.callFailed(c, "read manifest", e.err, now)
-	} else {
+	case p.committing != nil || e.state.Sequence < p.remote.Sequence:
+		// Another manifest than the one decisions are made on: read again.
+	default:
 		p.callRest.succeed()
 		p.watch.succeed("read manifest")
+		// The list and the sizes must be of one manifest, or bytes count twice: a
+		// commit whose answer was lost may have moved it on.
+		if e.state.Sequence > p.remote.Sequence {
+			p.learn(e.state)
+			p.dropMisfits(c)
+		}
 		p.oldest, p.oldestKnown, p.oldestComplete = e.segments, true, e.complete
 		p.trimOldest(p.remote.Start)
 	}

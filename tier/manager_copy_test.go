@@ -397,3 +397,41 @@ func TestSegmentThatIsSealedLateIsFound(t *testing.T) {
 		r.wantEnd(g, g.end())
 	})
 }
+
+func TestFirstRecordOfAnEmptyLogWakesItsCore(t *testing.T) {
+	inRig(t, nil, func(r *rig) {
+		cfg := defaultTopic()
+		cfg.MaxLagMillis = 60_000
+		g := r.leadWith(r.newLog(0, cfg), 0)
+		r.pass(time.Hour)
+		g.append(time.Now().UnixMilli())
+		g.mu.Lock()
+		g.l.hw, g.l.lso, g.l.durable = g.l.end(), g.l.end(), g.l.end()
+		g.mu.Unlock()
+		g.lead.Advanced(g.end()) // nothing else is said
+		r.pass(time.Minute)
+		r.wantEnd(g, g.end())
+	})
+}
+
+// Segments in line for upload that DeleteRecords takes away must not hold up what
+// comes after them.
+func TestRecordsDeletedBeforeTheirUploadDoNotStopTiering(t *testing.T) {
+	inRig(t, nil, func(r *rig) {
+		g := r.leadWith(r.newLog(0, defaultTopic()), 1)
+		r.pass(time.Second)
+		r.faulty.Set(objstore.Rule{Op: objstore.OpPut, Key: "*/seg/*", Delay: 5 * time.Second})
+		g.fill(6, 4)
+		r.pass(time.Second)
+		inside := g.l.sealed[5].base + 2
+		if err := g.AdvanceLogStart(inside); err != nil {
+			t.Fatal(err)
+		}
+		g.lead.LogStartMoved()
+		r.pass(30 * time.Second)
+		r.wantEnd(g, g.end())
+		if st := r.state(g.p); st.Start != inside {
+			t.Errorf("archive starts at %d, want %d", st.Start, inside)
+		}
+	})
+}

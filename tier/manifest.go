@@ -82,7 +82,7 @@ func (m *manifest) clone() *manifest {
 }
 
 func (m *manifest) state() State {
-	s := State{Start: m.start, End: m.end, LeaderEpoch: m.leaderEpoch, Marked: len(m.marked), Retired: m.retired, Dropped: m.dropped}
+	s := State{Start: m.start, End: m.end, LeaderEpoch: m.leaderEpoch, Marked: len(m.marked), Retired: m.retired, Dropped: m.dropped, Sequence: m.sequence}
 	for _, p := range m.pages {
 		s.Segments += int64(p.live())
 		s.RawBytes += p.raw

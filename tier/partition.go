@@ -23,20 +23,22 @@ type partition struct {
 	watched       int64 // what fxWatch was last set to
 
 	// The archive as last learnt. claimed: the manifest is held by our epoch.
-	remote    State
-	known     bool
-	claimed   bool
-	held      bool // claimed at some time of this leadership
-	fenced    bool
-	loading   bool
-	claiming  bool
-	told      int64 // remote end last given to the log; −2 = never
-	started   bool  // an AdvanceLogStart call is in flight
-	startedAt int64 // log start asked for last
-	rolling   bool
+	remote      State
+	known       bool
+	claimed     bool
+	held        bool  // claimed at some time of this leadership
+	loadedEpoch int32 // whose manifest it was before
+	fenced      bool
+	loading     bool
+	claiming    bool
+	told        int64 // remote end last given to the log; −2 = never
+	started     bool  // an AdvanceLogStart call is in flight
+	startedAt   int64 // log start asked for last
+	rolling     bool
 
 	uploads    []*upload // in offset order, contiguous
 	committing *commitment
+	stale      bool  // only a fresh read will do
 	doubt      bool  // a commit's outcome is open; only a fresh read settles it
 	unsettled  bool  // a conditional PUT may still be on its way; the next commit fences it
 	lastMark   int64 // largest MarkedAt used or seen
@@ -302,7 +304,7 @@ func (e evLoaded) apply(c *core, now instant) {
 		p.learn(e.state)
 		// Nobody else can have committed under our own epoch.
 		p.claimed = e.state.LeaderEpoch == p.epoch
-		p.held = p.claimed
+		p.held, p.loadedEpoch = p.claimed, e.state.LeaderEpoch
 		if e.state.LeaderEpoch > p.epoch && c.cfg.broken != mutantIgnoreEpoch {
 			p.fence(c, now)
 		}
@@ -327,7 +329,7 @@ func (p *partition) claimLane(c *core, now instant) bool {
 		return false
 	}
 	p.claiming = true
-	c.emit(fxClaim{p.ref(), p.epoch, p.doubt, c.cfg.callMillis})
+	c.emit(fxClaim{p.ref(), p.epoch, p.doubt || p.stale, c.cfg.callMillis})
 	return false
 }
 
@@ -346,10 +348,13 @@ func (e evClaimed) apply(c *core, now instant) {
 		p.fence(c, now)
 	case e.err != nil:
 		p.callFailed(c, "claim", e.err, now)
+	case e.state.LeaderEpoch > p.epoch:
+		p.fence(c, now)
 	default:
+		p.stale = false
 		p.callRest.succeed()
 		p.watch.succeed("claim")
-		if p.known && p.remote.LeaderEpoch != e.state.LeaderEpoch && p.remote.LeaderEpoch >= 0 {
+		if !p.held && (p.loadedEpoch >= 0 || e.state.End >= 0) {
 			p.suspect = true // an earlier leader may have left objects behind
 		}
 		p.claimed, p.held = true, true
@@ -377,8 +382,12 @@ func (p *partition) fence(c *core, now instant) {
 	}
 }
 
-// learn takes over a state that was read or committed.
+// learn takes over a state that was read or committed. Answers may overtake each
+// other; an older manifest than the one known is no news.
 func (p *partition) learn(s State) {
+	if p.known && s.Sequence < p.remote.Sequence {
+		return
+	}
 	if p.known && s.Start != p.remote.Start {
 		p.trimOldest(s.Start)
 	}
@@ -412,6 +421,10 @@ func (p *partition) trimOldest(start int64) {
 // cached state says is archived: before local data goes, the bucket is asked. A
 // restart with nothing due makes no request.
 func (p *partition) releaseLane(c *core, now instant) {
+	if p.givenUp() {
+		p.claimLane(c, now)
+		return
+	}
 	first := p.log.oldest
 	if p.claimed || !p.cfg.Enabled || first.end == 0 || p.remote.End < first.end {
 		return
@@ -431,6 +444,13 @@ func (p *partition) releaseLane(c *core, now instant) {
 	}
 }
 
+// givenUp: the archive was dropped while this replica had released local data on
+// its account already. What is in neither tier is gone: the log begins with its
+// local part (KIP-950 does so on every replica).
+func (p *partition) givenUp() bool {
+	return (p.remote.Dropped || p.remote.End < 0) && p.log.LocalStart > p.log.LogStart
+}
+
 // tellLog passes the committed facts on to the local log: the end up to which
 // local copies may go, and a start below which nothing can be read any more.
 func (p *partition) tellLog(c *core, now instant) {
@@ -448,6 +468,9 @@ func (p *partition) tellLog(c *core, now instant) {
 			p.dirty = true // what was released until now is seen by the next look
 			p.wakeAt(now.steady)
 		}
+	}
+	if p.claimed && p.givenUp() {
+		p.advanceStart(c, p.log.LocalStart)
 	}
 	// A committed start stands: a leader that died before its log start had
 	// followed, or had been replicated, must not bring old records back.

@@ -2,18 +2,18 @@ package tier
 
 // retainInput is what remote retention decides from.
 type retainInput struct {
-	wall                  int64
-	millis, bytes         int64 // retention.ms and .bytes, −1 = unlimited
-	logStart              int64
-	start, end            int64 // of the archive; end −1 = empty
-	rawBytes              int64 // of the archive's live segments
-	oldest                []RemoteSegment
-	oldestComplete        bool
-	local                 []localSegment // sealed, above the archive's end
-	activeBytes           int64
-	stable                int64
-	highWatermark, logEnd int64
-	broken                mutant
+	wall                    int64
+	millis, bytes           int64 // retention.ms and .bytes, −1 = unlimited
+	logStart                int64
+	start, end              int64 // of the archive; end −1 = empty
+	rawBytes                int64 // of the archive's live segments
+	oldest                  []RemoteSegment
+	oldestComplete          bool
+	local                   []localSegment // sealed, above the archive's end
+	activeBase, activeBytes int64
+	stable                  int64
+	highWatermark, logEnd   int64
+	broken                  mutant
 }
 
 // retainOutput is the new log start (−1: leave it) and when to decide again (wall
@@ -31,11 +31,12 @@ type retainOutput struct {
 func retain(in retainInput) retainOutput {
 	out := retainOutput{start: -1}
 	total := in.rawBytes
-	if in.logEnd <= in.highWatermark {
+	if in.logEnd <= in.highWatermark && in.activeBase >= in.end {
 		total += in.activeBytes
 	}
 	for _, s := range in.local {
-		// A segment that straddles the end is partly in the archive already, and what
+		// A segment that straddles the end is partly in the archive already (segment
+		// boundaries differ between replicas; the active one too), and what
 		// lies above the high watermark may still be truncated. Their local bytes are
 		// left out: too small a sum deletes too little, never too much.
 		if s.base >= in.end && s.end <= in.highWatermark || in.broken == mutantDoubleCount {

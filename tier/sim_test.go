@@ -57,6 +57,7 @@ type simBroker struct {
 	skew      int64
 	epoch     int32 // the epoch it believes to lead in; −1 = follower
 	gen       uint64
+	granted   map[uint64]int32 // the epoch each leadership was given
 	cancelled map[uint64]bool
 	own       map[uint64]string
 	settled   map[uint64]bool
@@ -340,6 +341,9 @@ func (s *sim) deleteRecords() {
 	l := s.leader
 	if l.log.hw > l.log.logStart {
 		off := l.log.logStart + s.rng.Int64N(l.log.hw-l.log.logStart)/4
+		if s.rng.IntN(8) == 0 {
+			off = l.log.hw
+		}
 		s.deleted = max(s.deleted, off)
 		l.log.advanceStart(off)
 		l.wake()
@@ -348,7 +352,10 @@ func (s *sim) deleteRecords() {
 
 func (s *sim) reconfigure() {
 	cfg := s.configs[len(s.configs)-1].cfg
-	switch s.rng.IntN(6) {
+	switch s.rng.IntN(8) {
+	case 6, 7: // tiering is switched off for a while, and its data deleted
+		cfg.Enabled = !cfg.Enabled || s.rng.IntN(4) > 0
+		cfg.DeleteOnDisable = !cfg.Enabled
 	case 0:
 		cfg.RetentionMillis = -1
 	case 1:
@@ -367,6 +374,11 @@ func (s *sim) reconfigure() {
 	s.setConfig(cfg)
 	for _, b := range s.brokers {
 		b.cfg = cfg
+		if !cfg.Enabled {
+			// Every replica sees the setting, and begins with its local part (KIP-950).
+			b.log.remoteEnd = -1
+			b.log.logStart = b.log.localStart()
+		}
 		if b.epoch >= 0 {
 			b.step(evConfig{simPartition, cfg})
 		}
@@ -443,6 +455,7 @@ func (b *simBroker) boot() {
 	cfg := b.s.ccfg
 	cfg.seed = b.s.rng.Uint64()
 	b.core = newCore(cfg)
+	b.granted = map[uint64]int32{}
 	b.cancelled, b.own, b.settled = map[uint64]bool{}, map[uint64]string{}, map[uint64]bool{}
 	b.watched, b.tick = math.MaxInt64, math.MaxInt64
 }
@@ -465,6 +478,7 @@ func (b *simBroker) lead() {
 	b.gen++
 	b.watched = math.MaxInt64
 	b.own, b.settled = map[uint64]string{}, map[uint64]bool{} // they belong to a leadership
+	b.granted[b.gen] = b.epoch
 	b.step(evLead{p: simPartition, gen: b.gen, epoch: b.epoch, cfg: b.cfg})
 }
 
@@ -660,6 +674,9 @@ func (b *simBroker) perform(fx effect, a answer) event {
 		return b.upload(ctx, e, a)
 	case fxCommit:
 		err := r.Commit(ctx, e.edit)
+		if given, ok := b.granted[e.gen]; ok && err == nil && given != e.edit.LeaderEpoch {
+			b.s.fail("%s committed under epoch %d, it was given %d", b.name, e.edit.LeaderEpoch, given)
+		}
 		st, serr := r.State(ctx)
 		if err == nil {
 			err = serr
@@ -667,7 +684,7 @@ func (b *simBroker) perform(fx effect, a answer) event {
 		return evCommitted{a.with(err), st}
 	case fxOldest:
 		st, err := r.State(ctx)
-		ev := evOldest{answer: a, complete: true}
+		ev := evOldest{answer: a, state: st, complete: true}
 		if err == nil {
 			err = r.Segments(ctx, st.Start, func(s RemoteSegment) bool {
 				if len(ev.segments) == e.n {
@@ -681,8 +698,12 @@ func (b *simBroker) perform(fx effect, a answer) event {
 		ev.err = err
 		return ev
 	case fxMarked:
-		list, err := r.Marked(ctx)
-		return evMarked{a.with(err), list}
+		st, err := r.State(ctx)
+		list, merr := r.Marked(ctx)
+		if err == nil {
+			err = merr
+		}
+		return evMarked{a.with(err), st, list}
 	case fxDelete:
 		return evDeleted{answer: a.with(b.s.store.Delete(ctx, e.keys...)), ids: e.ids, key: e.keys[0]}
 	case fxCollect:
@@ -739,6 +760,7 @@ func (b *simBroker) upload(ctx context.Context, e fxUpload, a answer) event {
 func (s *sim) heal() {
 	s.store.before, s.store.after, s.store.down, s.slow = 0, 0, false, false
 	cfg := s.configs[len(s.configs)-1].cfg
+	cfg.Enabled, cfg.DeleteOnDisable = true, false
 	cfg.CopyDisabled, cfg.CopyLagMillis, cfg.CopyLagBytes, cfg.RetentionMillis = false, 0, -1, -1
 	s.setConfig(cfg)
 	for _, b := range s.brokers {
@@ -749,6 +771,8 @@ func (s *sim) heal() {
 	} else {
 		s.elect(s.leader, true)
 	}
+	// Orphans are collected by a leader that has something to commit.
+	s.produce(s.leader)
 	s.leader.log.durable = s.leader.log.end()
 	for s.trueHW() < s.leader.log.end() {
 		s.replicate()

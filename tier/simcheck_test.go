@@ -38,8 +38,11 @@ func (s *sim) putDone(key string) {
 // what was committed, the start moved only by right.
 func (s *sim) checkManifest() {
 	st, segments := s.truthState()
-	if st.Start < s.last.Start || st.End < s.last.End {
+	if reset := st.End < 0 && s.last.Dropped; !reset && (st.Start < s.last.Start || st.End < s.last.End) {
 		s.fail("the manifest went back from [%d, %d) to [%d, %d)", s.last.Start, s.last.End, st.Start, st.End)
+	}
+	if st.LeaderEpoch > s.epoch {
+		s.fail("the manifest is held by epoch %d, the controller has named %d at most", st.LeaderEpoch, s.epoch)
 	}
 	next := int64(-1)
 	for _, x := range segments {
@@ -142,6 +145,9 @@ func (s *sim) checkStart(b *simBroker, from, to int64, what string) {
 		if i+1 < len(s.configs) && s.configs[i+1].at < s.now-200_000 {
 			continue
 		}
+		if !c.cfg.Enabled {
+			return
+		}
 		if c.cfg.RetentionMillis >= 0 && newest+c.cfg.RetentionMillis < s.maxWall {
 			return
 		}
@@ -195,6 +201,9 @@ func (s *sim) checkReadable() {
 	l := s.leader.log
 	start := max(l.logStart, min(st.Start, l.localStart()))
 	local := l.localStart()
+	if st.Dropped || st.End < 0 {
+		start = local // given up: the log begins with its local part
+	}
 	if start >= s.trueHW() || local <= start {
 		return
 	}
@@ -220,9 +229,12 @@ func (s *sim) settled() {
 	st, segments := s.truthState()
 	l := s.leader.log
 	p := s.leader.core.parts[simPartition]
-	if n := len(l.sealed); n > 0 && st.End < l.sealed[n-1].end {
+	if n := len(l.sealed); n > 0 && st.End < l.sealed[n-1].end && l.sealed[n-1].end > l.logStart {
 		s.fail("the backlog did not drain: bucket ends at %d, sealed to %d, stable %d; %s", st.End, l.sealed[n-1].end,
 			l.offsets().stable(), describe(p))
+	}
+	if st.Dropped {
+		s.fail("the archive that was given up is not reset; %s", describe(p))
 	}
 	if st.End >= 0 && st.Start < l.logStart && st.End > l.logStart {
 		s.fail("the archive starts at %d though the log starts at %d; %s", st.Start, l.logStart, describe(p))
@@ -246,6 +258,10 @@ func (s *sim) settled() {
 	s.mem.List(context.Background(), r.Prefix(), "", func(o objstore.Object) bool {
 		info, ok := s.truth.Config().ParseKey(o.Key)
 		if ok && info.Kind == KeySegment && !named[o.Key] {
+			_, wasMarked := s.marks[MarkID{info.Kind, info.ID}]
+			if orphans < 3 {
+				s.fail("orphan %s put at %d, marked %t, ever live %t", o.Key, s.store.modified[o.Key], wasMarked, s.checked[info.ID])
+			}
 			orphans++
 		}
 		return true
