@@ -26,6 +26,9 @@ func (s *Server) findCoordinator(r *request, q *kmsg.FindCoordinatorRequest) (km
 		one := s.coordinatorOf(r, q.CoordinatorType, q.CoordinatorKey)
 		resp.ErrorCode, resp.ErrorMessage = one.ErrorCode, one.ErrorMessage
 		resp.NodeID, resp.Host, resp.Port = one.NodeID, one.Host, one.Port
+		if one.ErrorCode == codeNone {
+			resp.ErrorMessage = kmsg.StringPtr("NONE")
+		}
 		return resp, nil
 	}
 	for _, key := range q.CoordinatorKeys {
@@ -36,17 +39,21 @@ func (s *Server) findCoordinator(r *request, q *kmsg.FindCoordinatorRequest) (km
 
 func (s *Server) coordinatorOf(r *request, kind int8, key string) kmsg.FindCoordinatorResponseCoordinator {
 	c := kmsg.NewFindCoordinatorResponseCoordinator()
-	c.Key, c.NodeID, c.Port = key, -1, -1
+	c.Key, c.NodeID, c.Port, c.ErrorMessage = key, -1, -1, kmsg.StringPtr("")
 	fail := func(code int16, message string) kmsg.FindCoordinatorResponseCoordinator {
-		c.ErrorCode, c.ErrorMessage = code, optional(message)
+		c.ErrorCode, c.ErrorMessage = code, &message
 		return c
 	}
-	const unavailable = "The coordinator is not available."
+	const (
+		unavailable = "The coordinator is not available."
+		malformed   = "This most likely occurs because of a request being malformed by the client library or the message was sent " +
+			"to an incompatible broker. See the broker logs for more details."
+	)
 	switch {
 	case kind == coordinatorOfTxn:
 		return fail(codeCoordinatorNotAvailable, unavailable)
 	case kind != coordinatorOfGroup:
-		return fail(codeInvalidRequest, "")
+		return fail(codeInvalidRequest, malformed)
 	case s.deps.Groups == nil:
 		return fail(codeCoordinatorNotAvailable, unavailable)
 	}

@@ -15,9 +15,6 @@ import (
 var apiJoinGroup = api{key: 11, name: "JoinGroup", min: 0, max: 9, handle: typed((*Server).joinGroup)}
 
 func (s *Server) joinGroup(r *request, q *kmsg.JoinGroupRequest) (kmsg.Response, error) {
-	if q.InstanceID != nil && !validInstance(*q.InstanceID) {
-		return nil, errBadRequest
-	}
 	j := &coordinator.JoinRequest{
 		Group: q.Group, MemberID: q.MemberID, InstanceID: q.InstanceID, ClientID: r.client, ClientHost: "/" + r.c.remote,
 		SessionMillis: q.SessionTimeoutMillis, RebalanceMillis: q.RebalanceTimeoutMillis, ProtocolType: q.ProtocolType,
@@ -34,7 +31,7 @@ func (s *Server) joinGroup(r *request, q *kmsg.JoinGroupRequest) (kmsg.Response,
 	resp.ErrorCode = s.codeOf(r, err)
 	resp.MemberID, resp.Generation, resp.LeaderID = result.MemberID, result.Generation, result.Leader
 	resp.ProtocolType, resp.Protocol, resp.SkipAssignment = result.ProtocolType, result.Protocol, result.SkipAssignment
-	if resp.Protocol == nil {
+	if resp.Protocol == nil && r.version < 7 {
 		resp.Protocol = kmsg.StringPtr("")
 	}
 	for i := range result.Members {
@@ -43,19 +40,4 @@ func (s *Server) joinGroup(r *request, q *kmsg.JoinGroupRequest) (kmsg.Response,
 		resp.Members = append(resp.Members, m)
 	}
 	return resp, nil
-}
-
-// validInstance says whether a group instance id is one: the rules are those of topic names.
-func validInstance(id string) bool {
-	if id == "" || id == "." || id == ".." || len(id) > 249 {
-		return false
-	}
-	for _, c := range []byte(id) {
-		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.', c == '_', c == '-':
-		default:
-			return false
-		}
-	}
-	return true
 }

@@ -179,7 +179,11 @@ func (s *shard) load(epoch int32) bool {
 	core.loaded(time.Now().UnixMilli())
 	s.core, s.epoch, s.failed = core, epoch, 0
 	s.served.Store(epoch)
-	s.log.Info("groups loaded", "epoch", epoch, "groups", len(core.groups), "records", records, "took", time.Since(began))
+	level := slog.LevelInfo
+	if records == 0 {
+		level = slog.LevelDebug
+	}
+	s.log.Log(s.c.ctx, level, "groups loaded", "epoch", epoch, "groups", len(core.groups), "records", records, "took", time.Since(began))
 	return true
 }
 
