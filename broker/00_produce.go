@@ -1,6 +1,9 @@
 package broker
 
 import (
+	"encoding/binary"
+	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -33,6 +36,8 @@ type produceOp struct {
 	deadline int64
 	names    []byte // topic names, copied: the frame is gone when the answer is written
 	topics   []produceTopic
+
+	unverified bool // transactional without a transactional id
 
 	mu      sync.Mutex // guards the following once callbacks may run
 	parts   []producePart
@@ -83,7 +88,10 @@ func (s *Server) produce(r *request) error {
 	now := s.nowMillis()
 	op.deadline = now + int64(max(q.TimeoutMillis, 0))
 	op.pending = 1
-	op.size(q)
+	if err := op.size(q); err != nil {
+		return err
+	}
+	op.unverified = unverifiedTransaction(q)
 	failed, at := false, 0
 	for i := range q.Topics {
 		t := &q.Topics[i]
@@ -107,19 +115,26 @@ func (s *Server) produce(r *request) error {
 	return op.answer(r)
 }
 
-// size lays out topics and parts, so that callbacks find parts where they stay.
-func (op *produceOp) size(q *kmsg.ProduceRequest) {
+// size lays out topics and parts, so that callbacks find parts where they stay. Null records end the connection, as in
+// Kafka, before anything is appended.
+func (op *produceOp) size(q *kmsg.ProduceRequest) error {
 	n := 0
 	for i := range q.Topics {
 		t := &q.Topics[i]
 		op.names = append(op.names, t.Topic...)
 		op.topics = append(op.topics, produceTopic{nameEnd: len(op.names), id: t.TopicID, parts: len(t.Partitions)})
 		n += len(t.Partitions)
+		for j := range t.Partitions {
+			if t.Partitions[j].Records == nil {
+				return fmt.Errorf("%w: Produce version %d: null records", errBadRequest, op.version)
+			}
+		}
 	}
 	if cap(op.parts) < n {
 		op.parts = make([]producePart, n)
 	}
 	op.parts = op.parts[:n]
+	return nil
 }
 
 // produceOne appends one partition's batch and fills in its part.
@@ -127,16 +142,23 @@ func (s *Server) produceOne(r *request, op *produceOp, at int, t *kmsg.ProduceRe
 	part := &op.parts[at]
 	p, err := s.produceTarget(r, t, part.index, op.req.Acks)
 	if err == nil {
-		err = checkProduceRecords(records, r.version)
+		records, err = checkProduceRecords(records, r.version)
+	}
+	if err == nil && op.unverified {
+		err = errUnverifiedTransaction
 	}
 	var done replica.Appended
-	if err == nil {
+	reached := err == nil
+	if reached {
 		r.c.appending = true
 		done, err = p.Append(records, replica.AppendRequest{Acks: op.req.Acks, Version: r.version, Now: now})
 		r.c.appending = false
 	}
 	if err != nil {
 		part.recErrors = done.RecordErrors
+		if reached && tellsLogStart(err) {
+			part.logStart = done.LogStart
+		}
 		s.produceError(r, part, t, err)
 		return
 	}
@@ -156,6 +178,17 @@ func (s *Server) produceOne(r *request, op *produceOp, at int, t *kmsg.ProduceRe
 	op.mu.Unlock()
 }
 
+// tellsLogStart says whether the answer to a failed append carries the log start: Kafka leaves it out of the errors that
+// come from the log rather than from the batch.
+func tellsLogStart(err error) bool {
+	switch code(err) {
+	case codeUnknownTopicOrPartition, codeNotLeaderOrFollower, codeMessageTooLarge, codeRecordListTooLarge, codeCorruptMessage,
+		codeStorageError, codeUnknownServerError, codeNotEnoughReplicas, codeInvalidRequiredAcks:
+		return false
+	}
+	return true
+}
+
 // produceTarget finds the partition to write to.
 func (s *Server) produceTarget(r *request, t *kmsg.ProduceRequestTopic, index int32, acks int16) (Partition, error) {
 	if acks < -1 || acks > 1 {
@@ -168,37 +201,70 @@ func (s *Server) produceTarget(r *request, t *kmsg.ProduceRequestTopic, index in
 		}
 		return p, err
 	}
-	if topic.IsInternal(t.Topic) && r.client != adminClient {
+	p, err := s.deps.Partitions.Partition(t.Topic, index)
+	if err == nil && r.client != adminClient && topic.IsInternal(t.Topic) {
 		return nil, errInternalTopic
 	}
-	return s.deps.Partitions.Partition(t.Topic, index)
+	return p, err
 }
 
 // checkProduceRecords applies what Kafka checks before it looks for the log (ProduceRequest.validateRecords): exactly one
-// batch, of magic 2, and no zstd before version 7.
-func checkProduceRecords(records []byte, version int16) error {
-	if len(records) == 0 {
-		return errNoBatch
-	}
-	if len(records) < batch.HeaderSize {
-		return batch.ErrCorrupt
-	}
-	b := batch.Batch(records)
+// batch, of magic 2, and no zstd before version 7. It returns the batch; bytes behind it that are no whole batch are
+// dropped, as Kafka drops them.
+func checkProduceRecords(records []byte, version int16) ([]byte, error) {
+	size, err := nextBatchSize(records)
 	switch {
-	case b.Magic() != 2:
-		return errBatchMagic
-	case version < 7 && b.Attributes()&0x07 == 4:
-		return batch.ErrUnsupportedCompression
-	case b.SizeBytes() < len(records):
-		return errManyBatches
-	case b.SizeBytes() > len(records):
-		return batch.ErrCorrupt
+	case err != nil:
+		return nil, err
+	case size == 0:
+		return nil, errNoBatch
 	}
-	return nil
+	b := batch.Batch(records[:size])
+	if b.Magic() != 2 {
+		return nil, errBatchMagic
+	}
+	if version < 7 && b.Attributes()&0x07 == 4 {
+		return nil, batch.ErrUnsupportedCompression
+	}
+	more, err := nextBatchSize(records[size:])
+	if err != nil {
+		return nil, err
+	}
+	if more > 0 {
+		return nil, errManyBatches
+	}
+	return b, nil
+}
+
+const (
+	batchPrefixBytes = 17 // what says how long a batch is and of which format
+	batchSizeMin     = 14 // smallest size any format may declare
+)
+
+// nextBatchSize is the length of the first whole batch in b, 0 if there is none (ByteBufferLogInputStream.nextBatchSize).
+func nextBatchSize(b []byte) (int, error) {
+	if len(b) < batchPrefixBytes {
+		return 0, nil
+	}
+	size := int32(binary.BigEndian.Uint32(b[8:]))
+	if size < batchSizeMin {
+		return 0, withMessage(batch.ErrCorrupt, "Record size %d is less than the minimum record overhead (%d)", size, batchSizeMin)
+	}
+	magic := int8(b[16])
+	if magic < 0 || magic > 2 {
+		return 0, withMessage(batch.ErrCorrupt, "Invalid magic found in record: %d", magic)
+	}
+	if int(size)+12 > len(b) {
+		return 0, nil
+	}
+	if magic == 2 && int(size)+12 < batch.HeaderSize {
+		return 0, withMessage(batch.ErrCorrupt, "Record batch of %d bytes is shorter than its header", size)
+	}
+	return int(size) + 12, nil
 }
 
 var (
-	// errNoBatch is returned when a partition of a Produce carries no batch.
+	// errNoBatch is returned when a partition of a Produce carries no whole batch.
 	errNoBatch = invalidRecord("Produce requests must have at least one record batch per partition")
 	// errBatchMagic is returned when a batch is of an old format.
 	errBatchMagic = invalidRecord("Produce requests are only allowed to contain record batches with magic version 2")
@@ -206,16 +272,36 @@ var (
 	errManyBatches = invalidRecord("Produce requests are only allowed to contain exactly one record batch per partition")
 )
 
-// produceError fills in a part that failed. Kafka sends a message with record validation errors only.
+// unverifiedTransaction says that the request carries a transactional batch but names no transactional id, so that nobody
+// can say whether it may.
+func unverifiedTransaction(q *kmsg.ProduceRequest) bool {
+	if q.TransactionID != nil {
+		return false
+	}
+	for i := range q.Topics {
+		for j := range q.Topics[i].Partitions {
+			b := q.Topics[i].Partitions[j].Records
+			if len(b) >= batch.HeaderSize && b[16] == 2 && batch.Batch(b).Transactional() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// produceError fills in a part that failed. As in Kafka, there is a message only when single records are to blame or the
+// bytes are no batch at all, and the log start unless the log was never reached or has failed.
 func (s *Server) produceError(r *request, part *producePart, t *kmsg.ProduceRequestTopic, err error) {
 	part.code = s.codeOf(r, err)
+	var worded *messageError
+	if len(part.recErrors) > 0 || part.code == codeCorruptMessage && errors.As(err, &worded) {
+		part.message = err.Error()
+	}
 	switch part.code {
 	case codeNotLeaderOrFollower:
 		if r.version >= 10 {
 			part.leader = s.leaderOf(t.Topic, t.TopicID, part.index)
 		}
-	case codeInvalidRecord, codeInvalidTimestamp:
-		part.message = err.Error()
 	case codeStorageError:
 		s.log.Error("append failed", "topic", string([]byte(t.Topic)), "partition", part.index, "err", err)
 	}

@@ -44,6 +44,7 @@ type fetchTarget struct {
 type fetchOp struct {
 	req     kmsg.FetchRequest
 	targets []fetchTarget
+	index   map[partKey]int // of targets, once there are many
 	session *session
 	epoch   int32 // that the session must still expect when the answer is made
 	id      int32 // session id of the answer
@@ -80,7 +81,11 @@ func (s *Server) fetch(r *request) error {
 		op.replica = q.ReplicaState.ID
 	}
 	now := s.nowMillis()
-	s.fetchContext(r, op, now)
+	if q.IsolationLevel < 0 || q.IsolationLevel > 1 {
+		op.err = codeInvalidRequest
+	} else {
+		s.fetchContext(r, op, now)
+	}
 	maxBytes := min(int(max(q.MaxBytes, 0)), s.cfg.FetchBytesMax)
 	minBytes := min(int(q.MinBytes), maxBytes)
 	if op.err == codeNone && len(op.targets) > 0 {
@@ -293,19 +298,50 @@ func (s *Server) fetchContext(r *request, op *fetchOp, now int64) {
 	}
 }
 
-// fromRequest makes targets of the partitions that the request names.
+// fromRequest makes targets of the partitions that the request names, each once: of a partition named twice the later
+// position holds.
 func (op *fetchOp) fromRequest() {
 	for i := range op.req.Topics {
 		t := &op.req.Topics[i]
 		for j := range t.Partitions {
 			p := &t.Partitions[j]
-			op.targets = append(op.targets, fetchTarget{
+			target := fetchTarget{
 				key:    partKey{id: topic.ID(t.TopicID), name: t.Topic, index: p.Partition},
 				offset: p.FetchOffset, maxBytes: p.PartitionMaxBytes,
 				currentEpoch: p.CurrentLeaderEpoch, lastFetchedEpoch: p.LastFetchedEpoch,
-			})
+			}
+			if at, again := op.find(target.key); again {
+				op.targets[at] = target
+				continue
+			}
+			op.targets = append(op.targets, target)
 		}
 	}
+}
+
+// findByMap is how many targets a search from end to end is still cheaper for than a map.
+const findByMap = 32
+
+// find looks for a partition among the targets and notes its place if it is not there.
+func (op *fetchOp) find(key partKey) (at int, ok bool) {
+	if len(op.targets) < findByMap {
+		for i := range op.targets {
+			if op.targets[i].key == key {
+				return i, true
+			}
+		}
+		return 0, false
+	}
+	if op.index == nil {
+		op.index = make(map[partKey]int, 4*len(op.targets))
+		for i := range op.targets {
+			op.index[op.targets[i].key] = i
+		}
+	}
+	if at, ok = op.index[key]; !ok {
+		op.index[key] = len(op.targets)
+	}
+	return at, ok
 }
 
 // open makes a session of a full fetch, if there is room for one.

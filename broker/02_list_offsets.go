@@ -43,14 +43,20 @@ func (s *Server) listOffsets(r *request, q *kmsg.ListOffsetsRequest) (kmsg.Respo
 		t := &q.Topics[i]
 		rt := kmsg.NewListOffsetsResponseTopic()
 		rt.Topic = t.Topic
-		rt.Partitions = make([]kmsg.ListOffsetsResponseTopicPartition, len(t.Partitions))
+		rt.Partitions = make([]kmsg.ListOffsetsResponseTopicPartition, 0, len(t.Partitions))
 		for j := range t.Partitions {
-			part, out := &t.Partitions[j], &rt.Partitions[j]
-			*out = kmsg.NewListOffsetsResponseTopicPartition()
+			part, key := &t.Partitions[j], partKey{name: t.Topic, index: t.Partitions[j].Partition}
+			again, listed := twice[key]
+			if !listed {
+				continue // a duplicate that has its answer
+			}
+			rt.Partitions = append(rt.Partitions, kmsg.NewListOffsetsResponseTopicPartition())
+			out := &rt.Partitions[len(rt.Partitions)-1]
 			out.Partition = part.Partition
 			out.Timestamp, out.Offset, out.LeaderEpoch = -1, -1, -1
-			if twice[partKey{name: t.Topic, index: part.Partition}] {
+			if again {
 				out.ErrorCode = codeInvalidRequest
+				delete(twice, key)
 				continue
 			}
 			if part.Timestamp < 0 && part.Timestamp != replica.TimeMax && part.Timestamp != replica.TimeLatestTiered {
@@ -69,7 +75,7 @@ func (s *Server) listOffsets(r *request, q *kmsg.ListOffsetsRequest) (kmsg.Respo
 	return resp, nil
 }
 
-// duplicateParts are the partitions that the request names more than once.
+// duplicateParts maps every partition of the request to whether it is named more than once.
 func duplicateParts(q *kmsg.ListOffsetsRequest) map[partKey]bool {
 	seen := map[partKey]bool{}
 	for i := range q.Topics {

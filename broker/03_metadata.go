@@ -23,6 +23,9 @@ var apiMetadata = api{key: 3, name: "Metadata", min: 0, max: 13, handle: typed((
 
 func (s *Server) metadata(r *request, q *kmsg.MetadataRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrMetadataResponse()
+	if refused := metadataRefusal(r, q); refused != codeNone {
+		return metadataRefused(resp, q, refused), nil
+	}
 	img := s.deps.Metadata.Image()
 	for _, b := range s.brokers(img, false) {
 		rb := kmsg.NewMetadataResponseBroker()
@@ -34,13 +37,6 @@ func (s *Server) metadata(r *request, q *kmsg.MetadataRequest) (kmsg.Response, e
 	if q.IncludeClusterAuthorizedOperations {
 		resp.AuthorizedOperations = clusterOperations
 	}
-	if r.version < 12 {
-		for i := range q.Topics {
-			if q.Topics[i].Topic == nil || q.Topics[i].TopicID != [16]byte{} {
-				return s.metadataRefused(resp, q), nil // ids are not for versions 10 and 11
-			}
-		}
-	}
 	if q.Topics == nil || r.version == 0 && len(q.Topics) == 0 {
 		for _, t := range img.Topics() {
 			resp.Topics = append(resp.Topics, s.metadataTopic(img, t, q))
@@ -51,12 +47,30 @@ func (s *Server) metadata(r *request, q *kmsg.MetadataRequest) (kmsg.Response, e
 	return resp, nil
 }
 
-// metadataRefused answers INVALID_REQUEST for every topic named.
-func (s *Server) metadataRefused(resp *kmsg.MetadataResponse, q *kmsg.MetadataRequest) kmsg.Response {
-	resp.ErrorCode = codeInvalidRequest
+// metadataRefusal is the error of a request whose topics make no sense: ids are for versions from 12 on, and a topic needs
+// an id or a name. The second is Kafka's own words for it.
+func metadataRefusal(r *request, q *kmsg.MetadataRequest) int16 {
+	byID := false
+	for i := range q.Topics {
+		byID = byID || q.Topics[i].TopicID != [16]byte{}
+	}
+	for i := range q.Topics {
+		switch t := &q.Topics[i]; {
+		case r.version < 12 && (t.Topic == nil || t.TopicID != [16]byte{}):
+			return codeInvalidRequest
+		case t.Topic == nil && !byID:
+			return codeUnknownServerError
+		}
+	}
+	return codeNone
+}
+
+// metadataRefused answers the same error for every topic named, and nothing else.
+func metadataRefused(resp *kmsg.MetadataResponse, q *kmsg.MetadataRequest, refused int16) kmsg.Response {
+	resp.ErrorCode, resp.ControllerID = refused, -1
 	for i := range q.Topics {
 		t := kmsg.NewMetadataResponseTopic()
-		t.ErrorCode, t.TopicID, t.Topic = codeInvalidRequest, q.Topics[i].TopicID, q.Topics[i].Topic
+		t.ErrorCode, t.TopicID, t.Topic = refused, q.Topics[i].TopicID, q.Topics[i].Topic
 		if t.Topic == nil {
 			t.Topic = kmsg.StringPtr("")
 		}

@@ -45,7 +45,7 @@ func (s *Server) createTopics(r *request, q *kmsg.CreateTopicsRequest) (kmsg.Res
 			continue // Kafka's answer is keyed by name: a topic named twice is refused once
 		}
 		named[c.Name] = true
-		resp.Topics = append(resp.Topics, s.createdTopic(r, c, q.ValidateOnly))
+		resp.Topics = append(resp.Topics, s.createdTopic(r, c))
 	}
 	if !q.ValidateOnly {
 		s.awaitReady(ctx, created)
@@ -53,16 +53,15 @@ func (s *Server) createTopics(r *request, q *kmsg.CreateTopicsRequest) (kmsg.Res
 	return resp, nil
 }
 
-func (s *Server) createdTopic(r *request, c *meta.CreatedTopic, validateOnly bool) kmsg.CreateTopicsResponseTopic {
+func (s *Server) createdTopic(r *request, c *meta.CreatedTopic) kmsg.CreateTopicsResponseTopic {
 	out := kmsg.NewCreateTopicsResponseTopic()
 	out.Topic, out.NumPartitions, out.ReplicationFactor = c.Name, -1, -1
 	if c.Err != nil {
 		out.ErrorCode, out.ErrorMessage = s.codeOf(r, c.Err), message(c.Err)
+		out.Configs = []kmsg.CreateTopicsResponseTopicConfig{}
 		return out
 	}
-	if !validateOnly {
-		out.TopicID = c.ID
-	}
+	out.TopicID = c.ID // of one that was only validated, too: Kafka makes one up
 	out.NumPartitions, out.ReplicationFactor = c.Partitions, c.ReplicationFactor
 	for _, e := range s.topicConfig(s.deps.Metadata.Image(), c.Configs) {
 		a := kmsg.NewCreateTopicsResponseTopicConfig()

@@ -1,9 +1,9 @@
 package broker
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -24,6 +24,7 @@ func (s *Server) describeConfigs(r *request, q *kmsg.DescribeConfigsRequest) (km
 		want := &q.Resources[i]
 		out := kmsg.NewDescribeConfigsResponseResource()
 		out.ResourceType, out.ResourceName = want.ResourceType, want.ResourceName
+		out.ErrorMessage = kmsg.StringPtr("") // Kafka's way of saying none
 		entries, err := s.configsOf(img, want)
 		if err != nil {
 			out.ErrorCode = s.codeOf(r, err)
@@ -33,7 +34,7 @@ func (s *Server) describeConfigs(r *request, q *kmsg.DescribeConfigsRequest) (km
 		}
 		for j := range entries {
 			e := &entries[j]
-			if want.ConfigNames != nil && !slices.Contains(want.ConfigNames, e.def.Name) {
+			if len(want.ConfigNames) > 0 && !slices.Contains(want.ConfigNames, e.def.Name) {
 				continue
 			}
 			out.Configs = append(out.Configs, describeConfig(e, q))
@@ -48,7 +49,7 @@ func (s *Server) configsOf(img *meta.Image, want *kmsg.DescribeConfigsRequestRes
 	switch name := want.ResourceName; want.ResourceType {
 	case kmsg.ConfigResourceTypeTopic:
 		if err := topic.ValidateName(name); err != nil {
-			return nil, err
+			return nil, withMessage(err, "%s", strings.TrimPrefix(err.Error(), topic.ErrInvalidName.Error()+": "))
 		}
 		t := img.Topic(name)
 		if t == nil {
@@ -58,6 +59,9 @@ func (s *Server) configsOf(img *meta.Image, want *kmsg.DescribeConfigsRequestRes
 	case kmsg.ConfigResourceTypeBroker:
 		if name == "" {
 			return s.brokerConfig(img, true), nil
+		}
+		if _, err := strconv.ParseInt(name, 10, 32); err != nil {
+			return nil, withMessage(meta.ErrInvalidRequest, "Broker id must be an integer, but it is: %s", name)
 		}
 		if name != strconv.Itoa(int(s.cfg.NodeID)) {
 			return nil, withMessage(meta.ErrInvalidRequest, "Unexpected broker id, expected %d or empty string, but received %s", s.cfg.NodeID, name)
@@ -69,7 +73,7 @@ func (s *Server) configsOf(img *meta.Image, want *kmsg.DescribeConfigsRequestRes
 		}
 		return overrides(conf.GroupDefs(), img.GroupConfigs(name), sourceGroup, s.brokerLayers(img)), nil
 	}
-	return nil, withMessage(meta.ErrInvalidRequest, "Unsupported resource type: %d", want.ResourceType)
+	return nil, withMessage(meta.ErrInvalidRequest, "This most likely occurs because of a request being malformed by the client library or the message was sent to an incompatible broker. See the broker logs for more details.")
 }
 
 func describeConfig(e *configEntry, q *kmsg.DescribeConfigsRequest) kmsg.DescribeConfigsResponseResourceConfig {
@@ -99,5 +103,5 @@ func configResource(kind kmsg.ConfigResourceType, name string) (meta.ConfigResou
 	case kmsg.ConfigResourceTypeGroupConfig:
 		return meta.ConfigResource{Kind: meta.GroupConfig, Name: name}, nil
 	}
-	return meta.ConfigResource{}, withMessage(meta.ErrInvalidRequest, "Unexpected resource type %s.", fmt.Sprint(kind))
+	return meta.ConfigResource{}, withMessage(meta.ErrInvalidRequest, "Unknown resource type %d", int8(kind))
 }

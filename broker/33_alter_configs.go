@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -60,6 +61,9 @@ func (s *Server) alterConfigs(r *request, changes []configChange, validateOnly b
 			errs[i] = err
 		} else {
 			errs[i] = results[k].Err
+		}
+		if c := &changes[i]; c.Kind == meta.TopicConfig && errors.Is(errs[i], meta.ErrUnknownTopic) {
+			errs[i] = withMessage(meta.ErrUnknownTopic, "The topic '%s' does not exist.", c.Name)
 		}
 	}
 	return errs

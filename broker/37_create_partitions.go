@@ -37,7 +37,10 @@ func (s *Server) createPartitions(r *request, q *kmsg.CreatePartitionsRequest) (
 		}
 		named[x.Name] = true
 		out := kmsg.NewCreatePartitionsResponseTopic()
-		out.Topic, out.ErrorCode, out.ErrorMessage = x.Name, s.codeOf(r, x.Err), message(x.Err)
+		out.Topic, out.ErrorCode = x.Name, s.codeOf(r, x.Err)
+		if out.ErrorCode != codeUnknownTopicOrPartition { // Kafka says no more than that
+			out.ErrorMessage = message(x.Err)
+		}
 		resp.Topics = append(resp.Topics, out)
 		if x.Err == nil && err == nil && !q.ValidateOnly {
 			grown = append(grown, meta.CreatedTopic{Name: x.Name, Partitions: topics[i].Count})

@@ -22,7 +22,10 @@ func (s *Server) describeProducers(r *request, q *kmsg.DescribeProducersRequest)
 				list, err = p.Producers()
 			}
 			if err != nil {
-				out.ErrorCode, out.ErrorMessage = s.codeOf(r, err), kmsg.StringPtr(err.Error())
+				out.ErrorCode = s.codeOf(r, err)
+				if s.deps.Metadata != nil && s.deps.Metadata.Image().Topic(t.Topic) == nil {
+					out.ErrorMessage = kmsg.StringPtr("This server does not host this topic-partition.")
+				}
 			}
 			for _, x := range list {
 				a := kmsg.NewDescribeProducersResponseTopicPartitionActiveProducer()

@@ -69,9 +69,9 @@ func (l *brokerLayers) find(names []string, sensitive bool) []configSynonym {
 			add(n, text, sourceStaticBroker)
 		}
 	}
-	for _, n := range names {
-		if d, ok := conf.Lookup(conf.KindBroker, n); ok && !d.Null {
-			add(n, d.Default, sourceDefault)
+	if len(names) > 0 { // of several names for one thing only the first has a default to show
+		if d, ok := conf.Lookup(conf.KindBroker, names[0]); ok && !d.Null {
+			add(names[0], d.Default, sourceDefault)
 		}
 	}
 	return out

@@ -52,6 +52,7 @@ const (
 	codeInvalidProducerEpoch        int16 = 47
 	codeInvalidTxnState             int16 = 48
 	codeCoordinatorFenced           int16 = 52
+	codeTransactionalIDDenied       int16 = 53
 	codeStorageError                int16 = 56
 	codeNonEmptyGroup               int16 = 68
 	codeGroupIDNotFound             int16 = 69
@@ -98,6 +99,8 @@ var errcodes = []struct {
 	{batch.ErrTooLarge, codeMessageTooLarge},
 	{batch.ErrUnsupportedCompression, codeUnsupportedCompression},
 	{batch.ErrUnsupportedVersion, codeInvalidRecord},
+
+	{errUnverifiedTransaction, codeTransactionalIDDenied},
 
 	{topic.ErrInvalidName, codeInvalidTopic},
 	{topic.ErrInvalidID, codeUnknownTopicID},

@@ -92,6 +92,7 @@ type fakePartition struct {
 	mu         sync.Mutex
 	err        error
 	appendErr  error
+	recErrors  []batch.RecordError
 	batches    [][]byte
 	end        int64
 	logStart   int64
@@ -122,7 +123,7 @@ func (p *fakePartition) Append(records []byte, r replica.AppendRequest) (replica
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.err != nil || p.appendErr != nil {
-		return replica.Appended{}, cmpOr(p.err, p.appendErr)
+		return replica.Appended{RecordErrors: p.recErrors}, cmpOr(p.err, p.appendErr)
 	}
 	b := batch.Batch(records)
 	b.SetBaseOffset(p.end)

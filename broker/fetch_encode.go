@@ -87,7 +87,9 @@ func appendFetchPart(b []byte, p *reply, t *fetchTarget, v int16, flexible bool)
 	if v >= 5 {
 		b = appendInt64(b, logStart)
 	}
-	if t.res.Aborted == nil {
+	if t.code == codeUnknownTopicOrPartition || t.code == codeUnknownTopicID {
+		b = appendLen(b, 0, flexible) // these never get as far as a log; Kafka's other errors have null
+	} else if t.res.Aborted == nil {
 		b = appendNullLen(b, flexible)
 	} else {
 		b = appendLen(b, len(t.res.Aborted), flexible)

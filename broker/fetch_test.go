@@ -315,6 +315,34 @@ func TestFetchEpochErrors(t *testing.T) {
 	}
 }
 
+func TestPartitionNamedTwiceIsFetchedOnce(t *testing.T) {
+	s := startServer(t, nil)
+	id := s.parts.add("events", 60)
+	s.parts.byName["events"][0].append(t, "a", "b")
+	c := dial(t, s.addr)
+	for _, n := range []int32{2, 60} { // by search, and by map
+		var want []wanted
+		for i := range n {
+			want = append(want, wanted{index: i})
+		}
+		want = append(want, wanted{index: 0, offset: 1}, wanted{index: n - 1})
+		got := c.ask(fetchRequest(11, "events", id, want...)).(*kmsg.FetchResponse).Topics[0].Partitions
+		if len(got) != int(n) || fmt.Sprint(offsets(t, got[0].RecordBatches)) != "[1]" {
+			t.Fatalf("%d partitions, batches %v: the later position holds", len(got), offsets(t, got[0].RecordBatches))
+		}
+	}
+}
+
+func TestUnknownIsolationLevelIsAnInvalidRequest(t *testing.T) {
+	s := startServer(t, nil)
+	id := s.parts.add("events", 1)
+	q := fetchRequest(11, "events", id, wanted{})
+	q.IsolationLevel = 7
+	if got := dial(t, s.addr).ask(q).(*kmsg.FetchResponse); got.ErrorCode != codeInvalidRequest {
+		t.Fatalf("%+v", got)
+	}
+}
+
 func TestFetchByUnknownTopicID(t *testing.T) {
 	s := startServer(t, nil)
 	c := dial(t, s.addr)

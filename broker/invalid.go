@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/varvelog/varve/hot/batch"
@@ -21,6 +22,10 @@ func invalidRecord(message string) error { return &messageError{message, batch.E
 func withMessage(err error, format string, args ...any) error {
 	return &messageError{fmt.Sprintf(format, args...), err}
 }
+
+// errUnverifiedTransaction is returned for every partition of a Produce that carries a transactional batch without a
+// transactional id.
+var errUnverifiedTransaction = errors.New("transactional batch without a transactional id")
 
 // errInternalTopic is returned when a client produces to a topic of the broker's own.
 var errInternalTopic = &messageError{"cannot append to an internal topic", topic.ErrInvalidName}

@@ -33,6 +33,7 @@ func TestProduceAnswersEveryVersionAsKmsgWrites(t *testing.T) {
 	s := startServer(t, nil)
 	id := s.parts.add("events", 2)
 	s.parts.byName["events"][1].appendErr = &replicaRejected{}
+	s.parts.byName["events"][1].recErrors = []batch.RecordError{{Index: 0, Message: "no key"}}
 	for v := int16(3); v <= 13; v++ {
 		t.Run(fmt.Sprintf("v%d", v), func(t *testing.T) {
 			c := dial(t, s.addr)
@@ -46,8 +47,8 @@ func TestProduceAnswersEveryVersionAsKmsgWrites(t *testing.T) {
 			if ps[1].ErrorCode != codeInvalidRecord || ps[1].BaseOffset != -1 {
 				t.Fatalf("partition 1: %+v", ps[1])
 			}
-			if v >= 8 && ps[1].ErrorMessage == nil {
-				t.Fatal("a refused record must carry its message from version 8 on (KIP-467)")
+			if v >= 8 && (ps[1].ErrorMessage == nil || len(ps[1].ErrorRecords) != 1 || *ps[1].ErrorRecords[0].ErrorMessage != "no key") {
+				t.Fatal("a refused record is named, with its message, from version 8 on (KIP-467)")
 			}
 		})
 	}
@@ -72,31 +73,53 @@ func TestProduceWantsExactlyOneBatchOfMagicTwo(t *testing.T) {
 	s := startServer(t, nil)
 	id := s.parts.add("events", 1)
 	good := oneBatch(t, "x")
-	old := oneBatch(t, "x")
-	old[16] = 1
-	zstd := oneBatch(t, "x")
-	zstd[22] = 4
+	patched := func(at int, v ...byte) []byte {
+		b := oneBatch(t, "x")
+		copy(b[at:], v)
+		return b
+	}
 	for _, tc := range []struct {
 		name    string
 		version int16
 		records []byte
 		code    int16
+		message string
 	}{
-		{"none", 9, nil, codeInvalidRecord},
-		{"two", 9, append(append([]byte{}, good...), oneBatch(t, "y")...), codeInvalidRecord},
-		{"magic 1", 9, old, codeInvalidRecord},
-		{"cut short", 9, good[:len(good)-1], codeCorruptMessage},
-		{"less than a header", 9, good[:30], codeCorruptMessage},
-		{"zstd before version 7", 6, zstd, codeUnsupportedCompression},
-		{"one", 9, good, codeNone},
+		{"none", 9, []byte{}, codeInvalidRecord, ""},
+		{"two", 9, append(append([]byte{}, good...), oneBatch(t, "y")...), codeInvalidRecord, ""},
+		{"magic 1", 9, patched(16, 1), codeInvalidRecord, ""},
+		{"magic 3", 9, patched(16, 3), codeCorruptMessage, "Invalid magic found in record: 3"},
+		{"size below any format's", 9, patched(8, 0, 0, 0, 13), codeCorruptMessage, "Record size 13 is less than the minimum record overhead (14)"},
+		{"size below a header", 9, patched(8, 0, 0, 0, 20), codeCorruptMessage, "Record batch of 20 bytes is shorter than its header"},
+		{"cut short", 9, good[:len(good)-1], codeInvalidRecord, ""},
+		{"less than a header", 9, good[:30], codeInvalidRecord, ""},
+		{"trailing bytes", 9, append(append([]byte{}, good...), 1, 2, 3), codeNone, ""},
+		{"zstd before version 7", 6, patched(22, 4), codeUnsupportedCompression, ""},
+		{"transactional without an id", 9, patched(22, 0x10), codeTransactionalIDDenied, ""},
+		{"one", 9, good, codeNone, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := dial(t, s.addr)
 			resp := c.ask(produceRequest(tc.version, 1, "events", id, map[int32][]byte{0: tc.records})).(*kmsg.ProduceResponse)
-			if got := resp.Topics[0].Partitions[0].ErrorCode; got != tc.code {
-				t.Fatalf("code %d, want %d", got, tc.code)
+			got := resp.Topics[0].Partitions[0]
+			if got.ErrorCode != tc.code {
+				t.Fatalf("code %d, want %d", got.ErrorCode, tc.code)
+			}
+			if m := got.ErrorMessage; (m == nil) != (tc.message == "") || m != nil && *m != tc.message {
+				t.Fatalf("message %v, want %q", m, tc.message)
 			}
 		})
+	}
+}
+
+func TestProduceNullRecordsClose(t *testing.T) {
+	s := startServer(t, nil)
+	id := s.parts.add("events", 2)
+	c := dial(t, s.addr)
+	c.send(produceRequest(9, 1, "events", id, map[int32][]byte{0: oneBatch(t, "x"), 1: nil}))
+	c.closed()
+	if end := s.parts.byName["events"][0].end; end != 0 {
+		t.Fatal("something was appended")
 	}
 }
 
