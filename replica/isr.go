@@ -40,7 +40,8 @@ type follower struct {
 // noProgress is the end of a replica that has not fetched in this epoch.
 const noProgress = int64(-1)
 
-// leadership is what the controller's image says about a partition this broker leads.
+// leadership is what the controller's image says about a partition this broker leads. Its slices are the image's and are only
+// read.
 type leadership struct {
 	Epoch          int32
 	PartitionEpoch int32
@@ -53,7 +54,7 @@ type leadership struct {
 func newISR(self int32, l leadership, start, hw int64) isr {
 	return isr{
 		self: self, epoch: l.Epoch, epochStart: start, minISR: l.MinISR,
-		replicas: slices.Clone(l.Replicas), committed: slices.Clone(l.ISR), partitionEpoch: l.PartitionEpoch,
+		replicas: l.Replicas, committed: l.ISR, partitionEpoch: l.PartitionEpoch,
 		own: noProgress, hw: hw,
 	}
 }
@@ -64,8 +65,8 @@ func (s *isr) update(l leadership) bool {
 	s.minISR = l.MinISR
 	if l.PartitionEpoch > s.partitionEpoch {
 		s.partitionEpoch = l.PartitionEpoch
-		s.replicas = slices.Clone(l.Replicas)
-		s.committed = slices.Clone(l.ISR)
+		s.replicas = l.Replicas
+		s.committed = l.ISR
 		s.proposed = nil // the controller has moved on: whatever was on its way is decided or stale
 		s.forgetOutsiders()
 	}

@@ -124,7 +124,7 @@ func (m *Manager) troubled(p *Partition, what string, err error) {
 	case p.log.Err() != nil:
 		p.goOffline(err)
 	default:
-		p.logger.Warn("housekeeping failed", "what", what, "err", err)
+		p.logger().Warn("housekeeping failed", "what", what, "err", err)
 		m.written(p)
 	}
 }

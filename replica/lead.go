@@ -68,7 +68,7 @@ func (p *Partition) goOffline(cause error) {
 	if !p.withdraw(NoEpoch, fmt.Errorf("%w: %w", ErrOffline, cause)) {
 		return
 	}
-	p.logger.Error("partition is offline", "err", cause)
+	p.logger().Error("partition is offline", "err", cause)
 	if p.offload.Swap(nil) != nil {
 		p.m.wg.Go(func() { p.m.deps.Tier.Resign(p.id) })
 	}

@@ -17,8 +17,7 @@ type Partition struct {
 	m      *Manager
 	log    *hot.Log
 	remote *tier.Remote // nil without a store
-	logger *slog.Logger
-	opened int64 // wall clock, milliseconds
+	opened int64        // wall clock, milliseconds
 
 	role     atomic.Pointer[role]
 	settings atomic.Pointer[settings]
@@ -43,6 +42,11 @@ type role struct {
 	err   error // nil when leading; else what callers get
 	epoch int32
 	start int64 // log end when the epoch was assigned
+}
+
+// logger is made when it is needed: idle partitions have none.
+func (p *Partition) logger() *slog.Logger {
+	return p.m.logger.With("topic", p.id.Topic, "partition", p.id.Index)
 }
 
 // ID names the partition.

@@ -81,6 +81,8 @@ func (s *seam) step() {
 			s.must(err)
 		}
 	case "delete":
+		s.must(s.p.log.Roll(now()))
+		s.offloaded()
 		end := s.p.log.HighWatermark()
 		to := rapid.Int64Range(s.start, end).Draw(s.T, "to")
 		low, err := s.p.DeleteRecords(context.Background(), to)
@@ -136,7 +138,12 @@ func (s *seam) check() {
 	s.Helper()
 	got := s.readAll(s.p, s.start, rapid.SampledFrom([]int{1, 300, 5000, 1 << 20}).Draw(s.T, "max bytes"))
 	if !slices.Equal(got, s.records) {
-		s.Fatalf("replay of %d records differs from the %d appended: %+v", len(got), len(s.records), s.p.Describe())
+		at := 0
+		for at < len(got) && at < len(s.records) && got[at] == s.records[at] {
+			at++
+		}
+		tail := func(l []record) []record { return l[at:min(at+2, len(l))] }
+		s.Fatalf("from record %d on %+v, want %+v; replay of %d records differs from the %d appended: %+v", at, tail(got), tail(s.records), len(got), len(s.records), s.p.Describe())
 	}
 	for _, ts := range []int64{TimeMax, 0, 1_800_000_000_000} {
 		s.lookup(ts)

@@ -189,7 +189,7 @@ func (m *Manager) open(id topic.Partition, set *settings) (*Partition, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Partition{id: id, name: id.String(), m: m, log: log, opened: now(), logger: m.logger.With("topic", id.Topic, "partition", id.Index)}
+	p := &Partition{id: id, name: id.String(), m: m, log: log, opened: now()}
 	if m.deps.Archive != nil {
 		p.remote = m.deps.Archive.Partition(id)
 	}

@@ -72,7 +72,7 @@ func (l *tierLog) Sealed(from, limit int64) []tier.Segment {
 		list = append(list, &sealedSegment{Segment: s, lineage: chain})
 	}
 	if err != nil {
-		l.p.logger.Warn("sealed segments cannot be listed", "err", l.p.fromLog(err))
+		l.p.logger().Warn("sealed segments cannot be listed", "err", l.p.fromLog(err))
 	}
 	return list
 }
