@@ -50,11 +50,28 @@ func (c *Chunk) WriteTo(w io.Writer) (int64, error) {
 // Release ends the caller's use of the bytes.
 func (c *Chunk) Release() { c.parts, c.n = nil, 0 }
 
-// decodeChunk checks the stored bytes of a chunk, unpacks them and checks every
-// batch: framing, order and CRC. The result may alias stored.
-func (a *Archive) decodeChunk(c *chunkInfo, end int64, stored []byte) ([]byte, error) {
-	if len(stored) != int(c.stored) || crc32c(stored) != c.crc {
-		return nil, corrupt("chunk at offset %d: CRC is %08x, index has %08x", c.base, crc32c(stored), c.crc)
+// readSummed fills b from r and returns the CRC-32C, computed while the bytes are
+// still in the processor's cache.
+func readSummed(r io.Reader, b []byte) (uint32, error) {
+	const piece = 128 << 10
+	var sum uint32
+	for len(b) > 0 {
+		n := min(piece, len(b))
+		if _, err := io.ReadFull(r, b[:n]); err != nil {
+			return 0, err
+		}
+		sum = crc32cUpdate(sum, b[:n])
+		b = b[n:]
+	}
+	return sum, nil
+}
+
+// decodeChunk checks the stored bytes of a chunk, whose CRC-32C is sum, unpacks
+// them and checks every batch: framing, order and CRC. The result may alias
+// stored.
+func (a *Archive) decodeChunk(c *chunkInfo, end int64, stored []byte, sum uint32) ([]byte, error) {
+	if len(stored) != int(c.stored) || sum != c.crc {
+		return nil, corrupt("chunk at offset %d: CRC is %08x, index has %08x", c.base, sum, c.crc)
 	}
 	raw := stored
 	if c.encoding == encodingZstd {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"time"
 
@@ -202,14 +201,15 @@ func (f *fill) stream(ctx context.Context) error {
 			stored = make([]byte, c.stored)
 		}
 		stored = stored[:c.stored]
-		if _, err := io.ReadFull(body, stored); err != nil {
+		sum, err := readSummed(body, stored)
+		if err != nil {
 			return err
 		}
 		f.reader.a.counts.fetchedBytes.Add(int64(c.stored))
 		if c.encoding != encodingRaw {
 			scratch = stored
 		}
-		raw, err := f.reader.a.decodeChunk(c, f.target.segment.End, stored)
+		raw, err := f.reader.a.decodeChunk(c, f.target.segment.End, stored, sum)
 		if err != nil {
 			raw, err = f.again(ctx, c, err)
 		}
@@ -229,7 +229,7 @@ func (f *fill) again(ctx context.Context, c *chunkInfo, cause error) ([]byte, er
 	if _, err := objstore.ReadAt(ctx, f.reader.a.deps.Store, key, stored, int64(c.at)); err != nil {
 		return nil, storeError("read archive", err)
 	}
-	raw, err := f.reader.a.decodeChunk(c, f.target.segment.End, stored)
+	raw, err := f.reader.a.decodeChunk(c, f.target.segment.End, stored, crc32c(stored))
 	if err != nil {
 		f.reader.a.log.Error("archive object damaged", "object", key, "offset", c.base, "err", err)
 		err = named(err, key)

@@ -138,7 +138,7 @@ func FuzzChunk(f *testing.F) {
 		if zstd {
 			c.encoding, c.raw = encodingZstd, uint32(len(s.data))
 		}
-		raw, err := a.decodeChunk(&c, w.next, b)
+		raw, err := a.decodeChunk(&c, w.next, b, crc32c(b))
 		if err != nil {
 			return
 		}

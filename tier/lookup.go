@@ -40,7 +40,7 @@ func (r *Remote) OffsetForTime(ctx context.Context, ts, from int64) (TimeOffset,
 func retryMissing(ctx context.Context, r *Remote, fn func(*manifest) (TimeOffset, bool, error)) (t TimeOffset, ok bool, err error) {
 	r.a.counts.lookups.Add(1)
 	defer func() {
-		if err != nil {
+		if err != nil && ctx.Err() == nil {
 			r.a.counts.lookupErrors.Add(1)
 			r.a.complaints.warn(r.a.log, "archive time lookup failed", "partition", r.p.String(), "err", err)
 		}

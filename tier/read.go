@@ -77,7 +77,7 @@ func (r *Remote) keepChunks(s *RemoteSegment, x *objectIndex, object []byte) {
 		if c.encoding == encodingRaw {
 			stored = bytes.Clone(stored) // not to hold the whole object for one chunk
 		}
-		if raw, err := r.a.decodeChunk(c, s.End, stored); err == nil {
+		if raw, err := r.a.decodeChunk(c, s.End, stored, crc32c(stored)); err == nil {
 			r.a.reader.chunks.put(t.chunkKey(i), raw)
 		}
 	}
@@ -99,6 +99,8 @@ func (r *Remote) Read(ctx context.Context, offset int64, maxBytes int, upper int
 	switch {
 	case err == nil:
 		r.a.counts.readBytes.Add(int64(c.n))
+	case ctx.Err() != nil:
+		// The client's time is up; the fill goes on without it.
 	case !errors.Is(err, ErrBelowStart) && !errors.Is(err, ErrNotTiered):
 		r.a.counts.readErrors.Add(1)
 		r.a.complaints.warn(r.a.log, "archive read failed", "partition", r.p.String(), "offset", offset, "err", err)

@@ -50,14 +50,17 @@ func (s *streams) at(k partitionKey, offset int64, now time.Time) *stream {
 	}
 	list := s.lists[k]
 	for _, st := range list {
-		if st.next == offset && st.consumed > 0 {
+		if st.next != offset {
+			continue
+		}
+		st.used = now
+		if st.consumed > 0 {
 			if st.window == 0 {
 				s.active++
 			}
 			st.window = min(max(chunkBytes, 2*st.consumed), s.bytesMax/int64(max(1, s.active)))
-			st.used = now
-			return st
 		}
+		return st
 	}
 	st := &stream{next: offset, used: now}
 	if len(list) < streamsByPartition {
