@@ -35,7 +35,7 @@ var demoSettings = map[string]string{
 	"segment.bytes":           fmt.Sprint(demoSegment),
 	"segment.ms":              "9223372036854775807",
 	"local.retention.ms":      "1",
-	"varve.remote.max.lag.ms": "1000",
+	"varve.remote.max.lag.ms": "3000",
 }
 
 func demoCommand() *cobra.Command {
@@ -134,7 +134,7 @@ func (d *demo) client(opts ...kgo.Opt) (*kgo.Client, error) {
 // write produces all events, each to its own place.
 func (d *demo) write(ctx context.Context) error {
 	cl, err := d.client(kgo.DefaultProduceTopic(demoTopic), kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.ProducerBatchCompression(kgo.Lz4Compression()), kgo.MaxBufferedRecords(50_000), kgo.ProducerLinger(5*time.Millisecond))
+		kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.MaxBufferedRecords(50_000), kgo.ProducerLinger(5*time.Millisecond))
 	if err != nil {
 		return err
 	}
