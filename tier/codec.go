@@ -15,7 +15,6 @@ func crc32cUpdate(sum uint32, b []byte) uint32 { return crc32.Update(sum, castag
 // encoder appends big-endian fields.
 type encoder struct{ b []byte }
 
-func (e *encoder) u8(v uint8)     { e.b = append(e.b, v) }
 func (e *encoder) u16(v uint16)   { e.b = binary.BigEndian.AppendUint16(e.b, v) }
 func (e *encoder) u32(v uint32)   { e.b = binary.BigEndian.AppendUint32(e.b, v) }
 func (e *encoder) u64(v uint64)   { e.b = binary.BigEndian.AppendUint64(e.b, v) }
@@ -57,13 +56,6 @@ func (d *decoder) take(n int) []byte {
 	v := d.b[:n:n]
 	d.b = d.b[n:]
 	return v
-}
-
-func (d *decoder) u8() uint8 {
-	if v := d.take(1); v != nil {
-		return v[0]
-	}
-	return 0
 }
 
 func (d *decoder) u16() uint16 {
