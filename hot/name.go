@@ -67,8 +67,8 @@ func parsePartitionDirName(name string) (p topic.Partition, cut, ok bool) {
 		return p, false, false
 	}
 	id, err := topic.ParseID(name[dot+1:])
-	if err != nil {
-		return p, false, false
+	if err != nil || id.String() != name[dot+1:] {
+		return p, false, false // the decoder skips line breaks
 	}
 	dash := strings.LastIndexByte(name[:dot], '-')
 	if dash < 1 {
@@ -100,10 +100,12 @@ func parseOffsetName(name string) (offset int64, ext string, ok bool) {
 	if len(name) <= offsetDigits || name[offsetDigits] != '.' {
 		return 0, "", false
 	}
-	offset, err := strconv.ParseInt(name[:offsetDigits], 10, 64)
-	if err != nil || offset < 0 {
+	// Digits only: ParseUint takes no sign.
+	n, err := strconv.ParseUint(name[:offsetDigits], 10, 63)
+	if err != nil {
 		return 0, "", false
 	}
+	offset = int64(n)
 	return offset, name[offsetDigits:], true
 }
 

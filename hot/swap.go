@@ -26,8 +26,8 @@ func parseSwapName(name string) (base, end int64, ok bool) {
 	if !ok || !strings.HasSuffix(rest, swapExt) || len(rest) != 1+offsetDigits+len(swapExt) {
 		return 0, 0, false
 	}
-	end, err := strconv.ParseInt(rest[1:1+offsetDigits], 10, 64)
-	return base, end, err == nil && end > base
+	n, err := strconv.ParseUint(rest[1:1+offsetDigits], 10, 63)
+	return base, int64(n), err == nil && int64(n) > base
 }
 
 // finishSwaps tidies a partition directory after a crash and reports whether
