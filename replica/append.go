@@ -36,7 +36,7 @@ func (p *Partition) appendLeading(records []byte, r AppendRequest) (Appended, in
 	s := p.settings.Load()
 	v, err := batch.Validate(records, s.validation(r, p.name))
 	if err != nil {
-		return Appended{RecordErrors: v.RecordErrors}, 0, err
+		return Appended{RecordErrors: v.RecordErrors, LogStart: p.log.Offsets().LogStart}, 0, err
 	}
 	origin := hot.Client
 	if r.Origin == FromCoordinator {
@@ -46,7 +46,7 @@ func (p *Partition) appendLeading(records []byte, r AppendRequest) (Appended, in
 		LeaderEpoch: role.epoch, Origin: origin, Now: r.Now, TxnVerified: r.TxnVerified, TxnV2: r.TxnV2,
 	})
 	if err != nil {
-		return Appended{}, 0, err
+		return Appended{LogStart: p.log.Offsets().LogStart}, 0, err
 	}
 	return Appended{
 		BaseOffset: h.BaseOffset, LastOffset: h.LastOffset, LogAppendTime: h.LogAppendTime, LogStart: h.LogStart,

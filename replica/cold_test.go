@@ -129,7 +129,12 @@ func TestSpecialTimestampsOverBothTiers(t *testing.T) {
 func TestReplicaBelowTheLocalStartIsSentToTheBucket(t *testing.T) {
 	n, p, _ := archived(t, objstore.NewMem(0))
 	defer n.stop()
-	_, err := p.Read(ReadRequest{Offset: 3, MaxBytes: 1000, CurrentEpoch: NoEpoch, LastFetchedEpoch: NoEpoch, ReplicaID: 2})
+	r := ReadRequest{Offset: 3, MaxBytes: 1000, CurrentEpoch: NoEpoch, LastFetchedEpoch: NoEpoch, ReplicaID: 2}
+	if _, err := p.Read(r); !errors.Is(err, ErrNotLeader) {
+		t.Fatalf("a broker without a replica: %v, want ErrNotLeader", err)
+	}
+	r.ReplicaID = 1
+	_, err := p.Read(r)
 	if !errors.Is(err, ErrMovedToTiered) {
 		t.Fatalf("%v, want ErrMovedToTiered", err)
 	}

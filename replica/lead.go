@@ -16,6 +16,9 @@ func (p *Partition) lead(l leadership) error {
 	}
 	if old.err == nil && old.epoch == l.Epoch {
 		p.mu.Lock()
+		if r := p.role.Load(); r.err == nil {
+			p.role.Store(&role{epoch: r.epoch, start: r.start, replicas: l.Replicas})
+		}
 		p.settle(p.isr.update(l))
 		return nil
 	}
@@ -37,7 +40,7 @@ func (p *Partition) lead(l leadership) error {
 	due := p.commits.takeAll(nil)
 	p.isr = newISR(p.m.config.NodeID, l, start, p.log.HighWatermark())
 	p.counted.Store(noProgress)
-	p.role.Store(&role{epoch: l.Epoch, start: start})
+	p.role.Store(&role{epoch: l.Epoch, start: start, replicas: l.Replicas})
 	p.mu.Unlock()
 	for _, fn := range due {
 		fn(ErrNotLeader)

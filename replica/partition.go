@@ -42,6 +42,8 @@ type role struct {
 	err   error // nil when leading; else what callers get
 	epoch int32
 	start int64 // log end when the epoch was assigned
+
+	replicas []int32 // while leading
 }
 
 // logger is made when it is needed: idle partitions have none.

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/varvelog/varve/hot"
 	"github.com/varvelog/varve/hot/batch"
@@ -12,7 +13,11 @@ import (
 //
 // It never blocks on the bucket. The offsets in the result are set even when the error is ErrOffsetOutOfRange.
 func (p *Partition) Read(r ReadRequest) (ReadResult, error) {
-	if err := p.admit(r.CurrentEpoch); err != nil {
+	err := p.admit(r.CurrentEpoch)
+	if err == nil && r.ReplicaID >= 0 && !slices.Contains(p.role.Load().replicas, r.ReplicaID) {
+		err = ErrNotLeader // of a partition with such a replica
+	}
+	if err != nil {
 		return ReadResult{HighWatermark: NoOffset, LastStable: NoOffset, LogStart: NoOffset}, err
 	}
 	for {

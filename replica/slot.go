@@ -207,10 +207,19 @@ func (m *Manager) open(id topic.Partition, set *settings) (*Partition, error) {
 
 // configure takes changed settings into use.
 func (p *Partition) configure(set *settings) {
-	if old := p.settings.Swap(set); old == set {
+	old := p.settings.Swap(set)
+	if old == set {
 		return
 	}
 	p.log.SetConfig(set.log)
+	if old.tier.Enabled && !set.tier.Enabled && set.tier.DeleteOnDisable && p.role.Load().err != nil {
+		// The leader's tier manager empties the archive and moves the leader's log start; every other replica gives up by
+		// itself what was in the bucket only (KIP-950).
+		p.log.SetRemoteEnd(NoOffset)
+		if err := p.log.AdvanceLogStart(p.log.Offsets().LocalStart); err != nil {
+			p.logger().Warn("log start not moved to the local start", "err", p.fromLog(err))
+		}
+	}
 	if l := p.offload.Load(); l != nil {
 		l.ConfigChanged()
 	}

@@ -49,6 +49,7 @@ type node struct {
 	archive *tier.Archive
 	tier    *tier.Manager
 	replica *replica.Manager
+	removed atomic.Pointer[replica.Manager] // who is told of deleted topics that have left the bucket
 	groups  *coordinator.Coordinator
 	broker  *broker.Server
 }
@@ -253,7 +254,12 @@ func (n *node) openTier(ctx context.Context) error {
 	}
 	n.onClose("archive", n.archive.Close)
 	n.tier, err = tier.NewManager(n.tierConfig(), n.archive, tier.ManagerDeps{
-		Logger: n.log.With("room", "tier"), JournalPath: filepath.Join(n.dir, "tier", "deletions.journal")})
+		Logger: n.log.With("room", "tier"), JournalPath: filepath.Join(n.dir, "tier", "deletions.journal"),
+		Removed: func(p topic.Partition) {
+			if m := n.removed.Load(); m != nil { // before that nobody asked: the partitions ask again when they open
+				m.Removed(p)
+			}
+		}})
 	if err != nil {
 		return fmt.Errorf("start the tiering manager: %w", err)
 	}
@@ -341,6 +347,7 @@ func (n *node) openReplica(context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("start the partitions: %w", err)
 	}
+	n.removed.Store(n.replica)
 	n.onClose("partitions", n.replica.Close)
 	return nil
 }
