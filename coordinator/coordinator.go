@@ -199,14 +199,14 @@ func (c *Coordinator) shard(index int32) *shard {
 	return s
 }
 
-// Partition is the partition of the offsets topic that a group belongs to, out of n: the hash of Java's String, without its
-// sign, as every Kafka has it.
+// Partition is the partition of the offsets topic that a group belongs to, out of n: the absolute value of what Java's
+// String.hashCode gives, as every Kafka has it; of the one number whose absolute value does not exist, 0.
 func Partition(group string, n int32) int32 {
 	h := int32(0)
 	for _, u := range utf16.Encode([]rune(group)) {
 		h = 31*h + int32(u)
 	}
-	return int32(uint32(h)&0x7fffffff) % n
+	return max(h, -h, 0) % n
 }
 
 // of finds the shard of a group.

@@ -1,0 +1,380 @@
+package coordinator
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/varvelog/varve/meta/topic"
+)
+
+// script drives one core from a file of testdata/core. Each command is an event or lets time pass; its output is what the
+// core did: replies by ticket, and records.
+//
+//	config NAME=VALUE…                     before the first event
+//	join|sync|heartbeat|leave|commit|fetch|describe|list|delete|delete-offsets|topic-gone  NAME=VALUE…
+//	advance MILLIS                         fires what is due, in steps
+//	reload                                 a new core from the records so far
+//	state                                  groups and deadlines
+type script struct {
+	t       *testing.T
+	cfg     Config
+	core    *core
+	now     int64
+	ticket  uint64
+	ids     int
+	records []record
+	open    map[uint64]bool
+}
+
+const scriptStart = 1_000_000
+
+func newScript(t *testing.T) *script {
+	s := &script{t: t, cfg: DefaultConfig(), now: scriptStart, open: map[uint64]bool{}}
+	return s
+}
+
+func TestCoreScripts(t *testing.T) {
+	datadriven.Walk(t, "testdata/core", func(t *testing.T, path string) {
+		s := newScript(t)
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return s.run(d) })
+	})
+}
+
+func (s *script) run(d *datadriven.TestData) string {
+	if d.Cmd == "config" {
+		for _, a := range d.CmdArgs {
+			n, _ := strconv.ParseInt(a.Vals[0], 10, 64)
+			switch a.Key {
+			case "delay":
+				s.cfg.InitialRebalanceMillis = int32(n)
+			case "size":
+				s.cfg.GroupSizeMax = int32(n)
+			case "batch":
+				s.cfg.BatchBytesMax = int(n)
+			case "retention":
+				s.cfg.OffsetsRetentionMillis = n
+			case "check":
+				s.cfg.OffsetsRetentionCheckMillis = n
+			default:
+				d.Fatalf(s.t, "config %s", a.Key)
+			}
+		}
+		return ""
+	}
+	if s.core == nil {
+		s.core = newCore(&s.cfg, s.now)
+	}
+	switch d.Cmd {
+	case "advance":
+		n, err := strconv.ParseInt(d.CmdArgs[0].Key, 10, 64)
+		if err != nil {
+			d.Fatalf(s.t, "%v", err)
+		}
+		return s.advance(n)
+	case "reload":
+		s.core = newCore(&s.cfg, s.now)
+		for _, r := range s.records {
+			if err := s.core.replay(r.key, r.value); err != nil {
+				d.Fatalf(s.t, "%v", err)
+			}
+		}
+		s.core.loaded(s.now)
+		s.open = map[uint64]bool{}
+		return s.effects() + s.state()
+	case "state":
+		return s.state()
+	}
+	s.ticket++
+	s.ids++
+	s.open[s.ticket] = true
+	s.core.step(event{ticket: s.ticket, newID: fmt.Sprint(s.ids), body: parse(s.t, d)}, s.now)
+	out := s.effects()
+	if s.open[s.ticket] {
+		out += fmt.Sprintf("%d waits\n", s.ticket)
+	}
+	return out
+}
+
+// advance lets time pass, from deadline to deadline.
+func (s *script) advance(millis int64) string {
+	var out strings.Builder
+	end := s.now + millis
+	for {
+		at, ok := s.core.deadline()
+		if !ok || at > end {
+			break
+		}
+		s.now = max(s.now, at)
+		s.core.tick(s.now)
+		if e := s.effects(); e != "" {
+			fmt.Fprintf(&out, "at +%d\n%s", s.now-scriptStart, e)
+		}
+	}
+	s.now = end
+	return out.String()
+}
+
+// args reads a command's NAME=VALUE arguments.
+type args map[string]string
+
+func (a args) int(name string, otherwise int64) int64 {
+	if v, ok := a[name]; ok {
+		n, err := strconv.ParseInt(v, 10, 64)
+		if err != nil {
+			panic(err)
+		}
+		return n
+	}
+	return otherwise
+}
+
+func (a args) pointer(name string) *string {
+	if v, ok := a[name]; ok {
+		return &v
+	}
+	return nil
+}
+
+func (a args) or(name, otherwise string) string {
+	if v, ok := a[name]; ok {
+		return v
+	}
+	return otherwise
+}
+
+// parse makes a request of a command.
+func parse(t *testing.T, d *datadriven.TestData) any {
+	a := args{}
+	for _, x := range d.CmdArgs {
+		a[x.Key] = strings.Join(x.Vals, ",")
+	}
+	g := a.or("g", "g")
+	switch d.Cmd {
+	case "join":
+		q := &JoinRequest{
+			Group: g, MemberID: a["id"], InstanceID: a.pointer("instance"), ClientID: a.or("client", "c"), ClientHost: "/127.0.0.1",
+			SessionMillis: int32(a.int("session", 10_000)), RebalanceMillis: int32(a.int("rebalance", 30_000)),
+			ProtocolType: a.or("type", consumerProtocol),
+			NeedMemberID: a.int("v", 3) >= 4, MaySkipAssignment: a.int("v", 3) >= 9,
+		}
+		for _, p := range strings.Fields(strings.ReplaceAll(a.or("protocols", "range:t"), ",", " ")) {
+			name, topics, _ := strings.Cut(p, ":")
+			meta := kmsg.ConsumerMemberMetadata{Topics: strings.Split(topics, "+")}
+			q.Protocols = append(q.Protocols, Protocol{Name: name, Metadata: meta.AppendTo(nil)})
+		}
+		return q
+	case "sync":
+		q := &SyncRequest{
+			Group: g, MemberID: a["id"], InstanceID: a.pointer("instance"), Generation: int32(a.int("gen", 0)),
+			ProtocolType: a.pointer("type"), Protocol: a.pointer("protocol"),
+		}
+		for _, x := range strings.Fields(strings.ReplaceAll(a["assign"], ",", " ")) {
+			id, data, _ := strings.Cut(x, ":")
+			q.Assignments = append(q.Assignments, Assignment{MemberID: id, Data: []byte(data)})
+		}
+		return q
+	case "heartbeat":
+		return &HeartbeatRequest{Group: g, MemberID: a["id"], InstanceID: a.pointer("instance"), Generation: int32(a.int("gen", 0))}
+	case "leave":
+		q := &LeaveRequest{Group: g}
+		for _, id := range strings.Fields(strings.ReplaceAll(a["ids"], ",", " ")) {
+			q.Members = append(q.Members, LeavingMember{MemberID: id, InstanceID: a.pointer("instance")})
+		}
+		if len(q.Members) == 0 {
+			q.Members = []LeavingMember{{InstanceID: a.pointer("instance")}}
+		}
+		return q
+	case "commit":
+		return &CommitRequest{
+			Group: g, MemberID: a["id"], InstanceID: a.pointer("instance"), Generation: int32(a.int("gen", -1)),
+			RetentionMillis: a.int("retention", -1), NamesGroup: a.int("v", 8) >= 9,
+			Partitions: []CommitPartition{{
+				Topic: a.or("topic", "t"), ID: topic.ID{15: byte(a.int("topic-id", 0))}, Partition: int32(a.int("p", 0)),
+				Offset: a.int("at", 0), LeaderEpoch: 7, Metadata: strings.Repeat("m", int(a.int("metadata", 1))),
+			}},
+		}
+	case "fetch":
+		return &FetchOffsetsRequest{
+			Group: g, All: a["topic"] == "",
+			Partitions: []OffsetPartition{{Topic: a["topic"], ID: topic.ID{15: byte(a.int("topic-id", 0))}, Partition: int32(a.int("p", 0))}},
+		}
+	case "delete-offsets":
+		return &DeleteOffsetsRequest{Group: g, Partitions: []OffsetPartition{{Topic: a.or("topic", "t"), Partition: int32(a.int("p", 0))}}}
+	case "describe":
+		return describe{g}
+	case "delete":
+		return remove{g}
+	case "list":
+		return list{}
+	case "topic-gone":
+		return topicGone{topic: a["topic"], keep: topic.ID{15: byte(a.int("keep", 0))}}
+	}
+	d.Fatalf(t, "unknown command")
+	return nil
+}
+
+// effects prints what the core has done, and checks that no ticket is answered twice.
+func (s *script) effects() string {
+	var out strings.Builder
+	e := s.core.take()
+	s.records = append(s.records, e.records...)
+	for _, r := range e.records {
+		fmt.Fprintln(&out, "write", showRecord(r))
+	}
+	for _, r := range e.replies {
+		if !s.open[r.ticket] {
+			s.t.Fatalf("ticket %d is answered twice, or was never given", r.ticket)
+		}
+		delete(s.open, r.ticket)
+		fmt.Fprintf(&out, "%d: %s\n", r.ticket, showReply(r))
+	}
+	return out.String()
+}
+
+func text(p *string) string {
+	if p == nil {
+		return "-"
+	}
+	return *p
+}
+
+func showErr(err error) string {
+	return strings.TrimPrefix(err.Error(), "coordinator: ")
+}
+
+func showReply(r reply) string {
+	out := "ok"
+	if r.err != nil {
+		out = showErr(r.err)
+	}
+	errs := func(list []error) {
+		for _, err := range list {
+			if err == nil {
+				out += " [ok]"
+			} else {
+				out += " [" + showErr(err) + "]"
+			}
+		}
+	}
+	switch x := r.result.(type) {
+	case *JoinResult:
+		out += fmt.Sprintf(" member=%s", x.MemberID)
+		if r.err == nil {
+			out += fmt.Sprintf(" gen=%d type=%s protocol=%s leader=%s", x.Generation, text(x.ProtocolType), text(x.Protocol), x.Leader)
+		}
+		for _, m := range x.Members {
+			out += fmt.Sprintf(" {%s instance=%s %s}", m.MemberID, text(m.InstanceID), showMetadata(m.Metadata))
+		}
+		if x.SkipAssignment {
+			out += " skip-assignment"
+		}
+	case *SyncResult:
+		if r.err == nil {
+			out += fmt.Sprintf(" type=%s protocol=%s assignment=%q", text(x.ProtocolType), text(x.Protocol), x.Assignment)
+		}
+	case *LeaveResult:
+		errs(x.Errs)
+	case *CommitResult:
+		errs(x.Errs)
+	case *DeleteOffsetsResult:
+		errs(x.Errs)
+	case []CommittedOffset:
+		for _, o := range x {
+			out += fmt.Sprintf(" %s/%d=%d", o.Topic, o.Partition, o.Offset)
+		}
+	case *Description:
+		out += fmt.Sprintf(" %s type=%q protocol=%q", x.State, x.ProtocolType, x.Protocol)
+		for _, m := range x.Members {
+			out += fmt.Sprintf(" {%s instance=%s client=%s host=%s %s assignment=%q}", m.MemberID, text(m.InstanceID), m.ClientID, m.ClientHost,
+				showMetadata(m.Metadata), m.Assignment)
+		}
+	case []Listed:
+		for _, l := range x {
+			out += fmt.Sprintf(" %s(%s,%q)", l.Group, l.State, l.ProtocolType)
+		}
+	}
+	return out
+}
+
+func showMetadata(b []byte) string {
+	var m kmsg.ConsumerMemberMetadata
+	if len(b) == 0 || m.ReadFrom(b) != nil {
+		return fmt.Sprintf("metadata=%q", b)
+	}
+	return "topics=" + strings.Join(m.Topics, "+")
+}
+
+func showRecord(r record) string {
+	switch r.key[1] {
+	case 1:
+		var k kmsg.OffsetCommitKey
+		if err := k.ReadFrom(r.key); err != nil {
+			panic(err)
+		}
+		name := fmt.Sprintf("offset %s %s/%d", k.Group, k.Topic, k.Partition)
+		if r.value == nil {
+			return name + " tombstone"
+		}
+		var v kmsg.OffsetCommitValue
+		if err := v.ReadFrom(r.value); err != nil {
+			panic(err)
+		}
+		return fmt.Sprintf("%s=%d v%d epoch=%d committed=+%d", name, v.Offset, v.Version, v.LeaderEpoch, v.CommitTimestamp-scriptStart)
+	default:
+		var k kmsg.GroupMetadataKey
+		if err := k.ReadFrom(r.key); err != nil {
+			panic(err)
+		}
+		if r.value == nil {
+			return "group " + k.Group + " tombstone"
+		}
+		var v kmsg.GroupMetadataValue
+		if err := v.ReadFrom(r.value); err != nil {
+			panic(err)
+		}
+		out := fmt.Sprintf("group %s v%d gen=%d type=%s protocol=%s leader=%s since=+%d", k.Group, v.Version, v.Generation, v.ProtocolType,
+			text(v.Protocol), text(v.Leader), v.CurrentStateTimestamp-scriptStart)
+		for _, m := range v.Members {
+			out += fmt.Sprintf(" {%s instance=%s session=%d rebalance=%d %s assignment=%q}", m.MemberID, text(m.InstanceID),
+				m.SessionTimeoutMillis, m.RebalanceTimeoutMillis, showMetadata(m.Subscription), m.Assignment)
+		}
+		return out
+	}
+}
+
+// state prints the groups and the deadlines.
+func (s *script) state() string {
+	var out strings.Builder
+	for _, id := range s.core.groupIDs() {
+		g := s.core.groups[id]
+		fmt.Fprintf(&out, "group %s %s gen=%d leader=%s members=%d pending=%d offsets=%d\n", id, g.state, g.generation, g.leader,
+			len(g.members), len(g.pending), countOffsets(g))
+	}
+	list := slices.Clone(s.core.timers.heap)
+	slices.SortFunc(list, func(a, b *timer) int {
+		if a.at != b.at {
+			return int(a.at - b.at)
+		}
+		return int(a.seq - b.seq)
+	})
+	for _, t := range list {
+		if t.kind != timerRetention {
+			fmt.Fprintf(&out, "timer %s %s +%d\n", [...]string{"session", "join", "sync"}[t.kind], strings.TrimSpace(t.group+" "+t.member), t.at-scriptStart)
+		}
+	}
+	return out.String()
+}
+
+func countOffsets(g *group) int {
+	n := 0
+	for _, of := range g.offsets {
+		n += len(of)
+	}
+	return n
+}
