@@ -40,7 +40,7 @@ type AppendOptions struct {
 type Appended struct {
 	BaseOffset    int64
 	LastOffset    int64
-	LogAppendTime int64 // -1 on CreateTime topics
+	LogAppendTime int64 // -1 on CreateTime topics; of a duplicate its max timestamp
 	LogStart      int64
 	Duplicate     bool // the batch was in the log already; offsets are its own
 	Rolled        bool // this append sealed a segment
@@ -98,7 +98,7 @@ func (l *Log) appendLocked(b []byte, first batch.Batch, o *AppendOptions) (Appen
 			return Appended{}, err
 		}
 		if isRepeat {
-			return l.repeated(first, repeat), nil
+			return l.repeated(repeat), nil
 		}
 	}
 	if err := l.needTailLocked(); err != nil {
@@ -131,15 +131,11 @@ func (l *Log) appendLocked(b []byte, first batch.Batch, o *AppendOptions) (Appen
 }
 
 // repeated answers for a batch that is in the log already (KIP-98).
-func (l *Log) repeated(b batch.Batch, r producerBatch) Appended {
-	a := Appended{
-		BaseOffset: r.lastOffset - int64(r.delta), LastOffset: r.lastOffset, LogAppendTime: -1,
+func (l *Log) repeated(r producerBatch) Appended {
+	return Appended{
+		BaseOffset: r.lastOffset - int64(r.delta), LastOffset: r.lastOffset, LogAppendTime: r.timestamp,
 		LogStart: l.offsets.logStart.Load(), Duplicate: true,
 	}
-	if b.LogAppendTime() {
-		a.LogAppendTime = r.timestamp
-	}
-	return a
 }
 
 // checkProducers checks every batch before any byte is written.
@@ -270,7 +266,7 @@ func (l *Log) writeLocked(b []byte, o *AppendOptions) error {
 	t.seg.size.Store(t.pos)
 	l.markUnsynced(t.seg, t.h)
 	follow := l.store.config.Durability == Replicated
-	l.offsets.setEnd(next, follow)
+	l.offsets.setEdge(edge{next, t.seg.base, t.pos}, follow)
 	if l.sized.Load() >= 0 {
 		l.sized.Add(int64(len(b)))
 	}

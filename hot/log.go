@@ -173,8 +173,13 @@ func (l *Log) LastStable() int64 {
 }
 
 // SetRemoteEnd tells the log that the bucket's committed part ends at offset
-// (exclusive). It only rises; until the first call nothing counts as remote.
+// (exclusive). It only rises; until the first call, and after one with -1,
+// which says that the archive is given up, nothing counts as remote.
 func (l *Log) SetRemoteEnd(offset int64) {
+	if offset == -1 {
+		l.remoteEnd.Store(-1)
+		return
+	}
 	for {
 		old := l.remoteEnd.Load()
 		if offset <= old || l.remoteEnd.CompareAndSwap(old, offset) {

@@ -21,6 +21,10 @@ type offsetCell struct {
 	seq atomic.Uint64
 
 	logStart, localStart, durable, end atomic.Int64
+	// edgeBase and edgePos are where end is: a position in the segment of that
+	// base offset. They are published with end, so that a reader who stops at
+	// end does not meet bytes of an append that is not published yet.
+	edgeBase, edgePos atomic.Int64
 
 	flushed int64  // everything below is synced; guarded by mu
 	cuts    uint64 // truncations so far; guarded by mu
@@ -33,6 +37,28 @@ func (c *offsetCell) load() Offsets {
 			o := Offsets{c.logStart.Load(), c.localStart.Load(), c.durable.Load(), c.end.Load()}
 			if c.seq.Load() == before {
 				return o
+			}
+		}
+		runtime.Gosched()
+	}
+}
+
+// edge is the place of an end offset in the files.
+type edge struct {
+	end  int64
+	base int64 // of the segment
+	pos  int64
+}
+
+// loadEdge is load together with the place of the end.
+func (c *offsetCell) loadEdge() (Offsets, edge) {
+	for {
+		before := c.seq.Load()
+		if before&1 == 0 {
+			o := Offsets{c.logStart.Load(), c.localStart.Load(), c.durable.Load(), c.end.Load()}
+			e := edge{o.End, c.edgeBase.Load(), c.edgePos.Load()}
+			if c.seq.Load() == before {
+				return o, e
 			}
 		}
 		runtime.Gosched()
@@ -58,11 +84,14 @@ func (c *offsetCell) storeLocked(o Offsets) {
 	c.seq.Add(1)
 }
 
-// setEnd publishes a new end; with follow set it is durable as well.
-func (c *offsetCell) setEnd(end int64, follow bool) {
+// setEdge publishes a new end; with follow set it is durable as well.
+func (c *offsetCell) setEdge(e edge, follow bool) {
+	end := e.end
 	c.mu.Lock()
 	c.seq.Add(1)
 	c.end.Store(end)
+	c.edgeBase.Store(e.base)
+	c.edgePos.Store(e.pos)
 	if follow {
 		c.durable.Store(end)
 	}
@@ -97,10 +126,13 @@ func (c *offsetCell) synced(to int64, cuts uint64) (moved bool) {
 	return true
 }
 
-// cut lowers the end to off and what must not lie above it.
-func (c *offsetCell) cut(off int64) {
+// cut lowers the end to that of e and what must not lie above it.
+func (c *offsetCell) cut(e edge) {
+	off := e.end
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.edgeBase.Store(e.base)
+	c.edgePos.Store(e.pos)
 	c.cuts++
 	c.flushed = min(c.flushed, off)
 	c.storeLocked(Offsets{

@@ -15,30 +15,34 @@ import (
 //
 // The Slice pins its file: Release it.
 func (l *Log) Read(offset int64, maxBytes int, upper int64, minOne bool) (*Slice, error) {
-	o := l.offsets.load()
-	if offset < o.LocalStart || offset > o.End {
-		return nil, fmt.Errorf("offset %d, log has %d to %d: %w", offset, o.LocalStart, o.End, ErrOffsetOutOfRange)
-	}
-	upper = min(upper, o.End)
-	if offset >= upper {
-		return &Slice{start: offset, next: offset}, nil
-	}
 	for range 3 {
-		s, err := l.readOnce(offset, maxBytes, upper, minOne)
-		switch {
-		case err == nil:
+		o, at := l.offsets.loadEdge()
+		if offset < o.LocalStart || offset > o.End {
+			return nil, fmt.Errorf("offset %d, log has %d to %d: %w", offset, o.LocalStart, o.End, ErrOffsetOutOfRange)
+		}
+		r := readRequest{offset: offset, upper: min(upper, o.End), maxBytes: int64(maxBytes), minOne: minOne, edge: at}
+		if offset >= r.upper {
+			return &Slice{start: offset, next: offset}, nil
+		}
+		s, err := l.readOnce(r)
+		if err == nil {
 			return s, nil
-		case errors.Is(err, errIndex), errors.Is(err, ErrSegmentGone):
-			// The index was repaired, or compaction or retention took the
-			// segment between listing and opening it: look again.
-			if offset < l.offsets.localStart.Load() {
-				return nil, fmt.Errorf("offset %d was deleted: %w", offset, ErrOffsetOutOfRange)
-			}
-		default:
+		}
+		// The index was repaired, or compaction or retention took the segment
+		// between listing and opening it: look again.
+		if !errors.Is(err, errIndex) && !errors.Is(err, ErrSegmentGone) {
 			return nil, err
 		}
 	}
 	return nil, fmt.Errorf("offset %d: %w", offset, ErrSegmentGone)
+}
+
+// readRequest is a read with its bounds settled.
+type readRequest struct {
+	offset, upper int64
+	maxBytes      int64
+	minOne        bool
+	edge          edge // the end of the log when the read began
 }
 
 // holding is the index of the segment that holds offset.
@@ -47,29 +51,34 @@ func holding(segs []*segment, offset int64) int {
 	return max(i-1, 0)
 }
 
-func (l *Log) readOnce(offset int64, maxBytes int, upper int64, minOne bool) (*Slice, error) {
+func (l *Log) readOnce(r readRequest) (*Slice, error) {
 	segs := l.list()
-	for i := holding(segs, offset); i < len(segs) && segs[i].base < upper; i++ {
-		end := upper
-		if i+1 < len(segs) && segs[i+1].base <= upper {
-			end = -1 // the whole segment is below upper
-		}
-		s, err := l.readSegment(segs[i], offset, maxBytes, upper, end, minOne)
+	for i := holding(segs, r.offset); i < len(segs) && segs[i].base < r.upper; i++ {
+		whole := i+1 < len(segs) && segs[i+1].base <= r.upper
+		s, err := l.readSegment(segs[i], r, whole)
 		if err != nil || s != nil {
 			return s, err
 		}
 	}
-	return &Slice{start: offset, next: upper}, nil
+	return &Slice{start: r.offset, next: r.upper}, nil
 }
 
-// readSegment is nil when the segment has nothing at or beyond offset.
-func (l *Log) readSegment(seg *segment, offset int64, maxBytes int, upper, end int64, minOne bool) (*Slice, error) {
+// readSegment is nil when the segment has nothing at or beyond the offset.
+// whole says that all of it lies below the upper bound.
+func (l *Log) readSegment(seg *segment, r readRequest, whole bool) (*Slice, error) {
 	if e := seg.bad.Load(); e != nil {
 		return nil, e
 	}
 	size, err := seg.bytes()
-	if err != nil || size == 0 {
+	if err != nil {
 		return nil, err
+	}
+	if seg.base == r.edge.base && !whole {
+		// Beyond the edge may be bytes that nobody was told of yet.
+		size = min(size, r.edge.pos)
+	}
+	if size == 0 {
+		return nil, nil
 	}
 	ix, err := seg.lookup()
 	if err != nil {
@@ -79,42 +88,45 @@ func (l *Log) readSegment(seg *segment, offset int64, maxBytes int, upper, end i
 	if err != nil {
 		return nil, err
 	}
-	s, err := l.cut(seg, h, ix, size, offset, maxBytes, upper, end, minOne)
+	s, err := l.cut(seg, h, ix, size, r, whole)
 	if err != nil || s == nil || s.n == 0 {
 		l.store.files.release(h)
 	}
 	return s, err
 }
 
-func (l *Log) cut(seg *segment, h *handle, ix *segIndex, size, offset int64, maxBytes int, upper, end int64, minOne bool) (*Slice, error) {
-	first, err := seg.find(h.file, ix, size, offset)
+// cut finds the run of batches in the first size bytes of a segment.
+func (l *Log) cut(seg *segment, h *handle, ix *segIndex, size int64, r readRequest, whole bool) (*Slice, error) {
+	first, err := seg.find(h.file, ix, size, r.offset)
 	if errors.Is(err, io.EOF) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, l.readFailed(seg, ix, size, first.pos, err)
 	}
-	if first.last >= upper {
-		return &Slice{start: first.base, next: offset}, nil
+	none := &Slice{start: first.base, next: r.offset}
+	if first.last >= r.upper {
+		return none, nil
 	}
 	to := size
-	if end >= 0 && end < l.offsets.end.Load() {
-		stop, err := seg.find(h.file, ix, size, end)
+	if !whole && r.upper < r.edge.end {
+		stop, err := seg.find(h.file, ix, size, r.upper)
 		if err == nil {
 			to = stop.pos
 		} else if !errors.Is(err, io.EOF) {
 			return nil, l.readFailed(seg, ix, size, stop.pos, err)
 		}
 	}
-	limit := first.pos + int64(maxBytes)
-	if limit < to {
-		if first.size > int64(maxBytes) {
-			if !minOne {
-				return &Slice{start: first.base, next: offset}, nil
+	if limit := first.pos + r.maxBytes; limit < to {
+		switch {
+		case first.size <= r.maxBytes:
+			if to, err = seg.boundary(h.file, ix, first.pos, limit, size); err != nil {
+				return nil, l.readFailed(seg, ix, size, to, err)
 			}
+		case r.minOne:
 			to = first.pos + first.size
-		} else if to, err = seg.boundary(h.file, ix, first.pos, limit, size); err != nil {
-			return nil, l.readFailed(seg, ix, size, to, err)
+		default:
+			return none, nil
 		}
 	}
 	return &Slice{files: l.store.files, h: h, seg: seg, pos: first.pos, n: to - first.pos, start: first.base, next: -1}, nil
@@ -133,9 +145,6 @@ func (l *Log) readFailed(seg *segment, ix *segIndex, size, pos int64, err error)
 		return ErrSegmentGone // truncated meanwhile
 	}
 	if !seg.is(segSealed) {
-		if errors.Is(err, errIndex) {
-			return seg.damaged(pos, err)
-		}
 		return seg.damaged(pos, err)
 	}
 	// A walk that started from a wrong position sees garbage too: rebuild

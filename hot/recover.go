@@ -221,6 +221,9 @@ func (l *Log) publish(st partitionState, end, synced int64) {
 		durable = end
 	}
 	l.offsets.flushed = min(synced, end)
+	last := segs[len(segs)-1]
+	l.offsets.edgeBase.Store(last.base)
+	l.offsets.edgePos.Store(max(last.size.Load(), 0))
 	l.offsets.storeLocked(Offsets{LogStart: min(st.logStart, end), LocalStart: min(local, end), Durable: max(durable, min(local, end)), End: end})
 	st.highWatermark = min(max(st.highWatermark, min(st.logStart, end)), end)
 	l.hw.Store(st.highWatermark)

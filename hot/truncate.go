@@ -106,7 +106,7 @@ func (l *Log) dropBeyond(i int, pos, off int64) error {
 	seg := segs[i]
 	keep := append([]*segment(nil), segs[:i+1]...)
 	l.segments.Store(&keep)
-	l.offsets.cut(off)
+	l.offsets.cut(edge{off, seg.base, pos})
 	for {
 		hw := l.hw.Load()
 		if hw <= off || l.hw.CompareAndSwap(hw, off) {
@@ -245,7 +245,7 @@ func (l *Log) ResetTo(off int64, chain lineage.Chain, snapshot []byte) error {
 	}
 	l.saved = st
 	l.snapAt.Store(st.snapshot)
-	l.offsets.cut(off)
+	l.offsets.cut(edge{off, off, 0})
 	l.offsets.update(func(o *Offsets) { *o = Offsets{st.logStart, off, off, off} })
 	l.hw.Store(off)
 	if err := errors.Join(l.store.journal.put(keyOf(l.part), st), l.store.journal.sync()); err != nil {
