@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -21,8 +22,10 @@ type conn struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	size      [4]byte // of the next frame: an idle connection holds no buffer
-	frame     frame
+	in        inbox
+	size      [4]byte // of the next frame
+	sizeN     int     // bytes of size that have come
+	frame     frame   // the frame at hand, unless it came whole
 	req       request
 	client    string // last client id, so that it is not made anew for each request
 	known     bool   // ApiVersions or any other request was answered: the small cap is over
@@ -59,7 +62,7 @@ type request struct {
 }
 
 func newConn(s *Server, nc net.Conn, remote string) *conn {
-	c := &conn{srv: s, nc: nc, remote: remote}
+	c := &conn{srv: s, nc: nc, remote: remote, in: newInbox(nc)}
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
 	c.space.L = &c.mu
 	c.activeMillis.Store(s.nowMillis())
@@ -69,6 +72,7 @@ func newConn(s *Server, nc net.Conn, remote string) *conn {
 // serve reads requests until the connection ends. It is the connection's one long-lived goroutine and stops when the
 // peer closes, a limit is broken or the server closes the socket.
 func (c *conn) serve() {
+	defer c.in.release()
 	defer c.shut()
 	for {
 		err := c.next()
@@ -88,31 +92,67 @@ func quiet(err error) bool {
 		errors.Is(err, errClosed) || errors.Is(err, io.ErrClosedPipe) || isReset(err)
 }
 
-// next reads and handles one request.
-func (c *conn) next() (err error) {
+// next reads and handles one request. One that came whole is handled where it was read; any other gets memory from the
+// budget as it arrives.
+func (c *conn) next() error {
 	s := c.srv
-	limit := s.cfg.RequestBytesMax
-	if s.cfg.Authenticate && !c.known {
-		limit = min(limit, s.cfg.RequestBytesMaxUnknown)
-	}
-	n, err := readSize(c.nc, &c.size, limit)
+	n, err := c.readSize()
 	if err != nil {
 		return err
 	}
-	now := s.nowMillis()
-	c.activeMillis.Store(now)
-	err = c.readFrame(n)
-	c.frameMillis.Store(0)
-	keep := false
-	defer func() { c.frame.release(keep) }()
-	if err != nil {
-		return err
+	var b []byte
+	whole := n <= len(c.in.bytes())
+	if whole {
+		b = c.in.take(n)
+	} else {
+		err = c.readFrame(n)
+		c.frameMillis.Store(0)
+		if err != nil {
+			c.frame.release(false)
+			return err
+		}
+		b = c.frame.bytes()
 	}
 	s.stats.bytesIn.Add(int64(n) + 4)
+	now := s.nowMillis()
+	c.activeMillis.Store(now)
 	c.handleMillis.Store(now)
-	keep, err = c.handle(c.frame.bytes())
+	keep, err := c.handle(b)
 	c.handleMillis.Store(0)
+	if whole {
+		c.in.done(keep)
+	} else {
+		c.frame.release(keep)
+	}
 	return err
+}
+
+// readSize reads the size of the next frame and checks it against the limit.
+func (c *conn) readSize() (int, error) {
+	for c.sizeN < len(c.size) {
+		if len(c.in.bytes()) == 0 {
+			if err := c.in.more(); err != nil {
+				return 0, err
+			}
+		}
+		k := copy(c.size[c.sizeN:], c.in.bytes())
+		c.in.at += k
+		if c.sizeN += k; c.sizeN < len(c.size) {
+			c.frameWant.Store(0)
+			c.frameMillis.Store(c.srv.nowMillis())
+		}
+	}
+	c.sizeN = 0
+	limit := c.srv.cfg.RequestBytesMax
+	if c.srv.cfg.Authenticate && !c.known {
+		limit = min(limit, c.srv.cfg.RequestBytesMaxUnknown)
+	}
+	n := int32(binary.BigEndian.Uint32(c.size[:]))
+	if n <= 0 || int(n) > limit {
+		return 0, fmt.Errorf("%w: %d, limit %d", errTooLarge, n, limit)
+	}
+	c.frameMillis.Store(0)
+	return int(n), nil
 }
 
 // handle decodes the header, checks key and version before it looks at the body, and runs the handler.

@@ -17,9 +17,9 @@
 //
 // # A request's way
 //
-// One goroutine reads a connection. It reads the frame's size into the connection itself, then takes a size-classed
-// buffer, paid for from one budget of bytes shared by all connections: when the budget is spent, readers wait and TCP
-// pushes back. The handler runs on that goroutine, so requests of one connection are processed in order, as in Kafka.
+// One goroutine reads a connection. A request that comes whole with one read is handled where it was read; a larger one
+// gets size-classed buffers as its bytes arrive, paid for from a budget shared by all connections: when that is spent,
+// readers wait and TCP pushes back. An idle connection holds no buffer. The handler runs on that goroutine, so requests of one connection are processed in order, as in Kafka.
 // Only a Produce that waits for its commit is finished by another goroutine. Answers leave in request order through the
 // connection's ring: whoever completes the oldest answer writes it and every finished one behind it. A callback from the
 // log never writes to a socket itself.

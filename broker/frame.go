@@ -1,10 +1,6 @@
 package broker
 
-import (
-	"encoding/binary"
-	"fmt"
-	"io"
-)
+import "io"
 
 // Kafka's frame: a signed 32-bit big-endian size, then that many bytes.
 //
@@ -16,6 +12,9 @@ import (
 // cannot make the broker hold memory by announcing bytes that it does not send. Copying what has arrived into the larger
 // buffers costs at most a sixteenth of the frame.
 var frameSteps = [...]int{4 << 10, 64 << 10, 2 << 20, 32 << 20}
+
+// frameTrust is how much of a frame must have come with its size for the first step to be skipped.
+const frameTrust = 1 << 10
 
 // frameSmall is the size up to which frames draw on a budget of their own, so that small requests are served while large
 // ones wait for each other.
@@ -60,27 +59,18 @@ func (f *frame) release(keep bool) {
 	f.charged = 0
 }
 
-// readSize reads the size of the next frame and checks it against limit.
-func readSize(r io.Reader, scratch *[4]byte, limit int) (int, error) {
-	if _, err := io.ReadFull(r, scratch[:]); err != nil {
-		return 0, err
-	}
-	n := int32(binary.BigEndian.Uint32(scratch[:]))
-	if n <= 0 || int(n) > limit {
-		return 0, fmt.Errorf("%w: %d, limit %d", errTooLarge, n, limit)
-	}
-	return int(n), nil
-}
-
-// read fills the connection's frame with n bytes, taking memory as the bytes arrive. The clock of the frame's deadline
+// readFrame fills the connection's frame with n bytes, taking memory as the bytes arrive. The clock of the frame's deadline
 // stands while it waits for memory.
 func (c *conn) readFrame(n int) error {
-	f, have := &c.frame, 0
+	f, have, step := &c.frame, 0, 0
+	if len(c.in.bytes()) >= frameTrust {
+		step = 1
+	}
 	from := c.srv.budgets.large
 	if n <= frameSmall {
 		from = c.srv.budgets.small
 	}
-	for step := 0; have < n; step++ {
+	for ; have < n; step++ {
 		want := n
 		if step < len(frameSteps) && n > frameSteps[step] {
 			want = frameSteps[step]
@@ -97,6 +87,10 @@ func (c *conn) readFrame(n int) error {
 			copy(next.b, f.buf.b[:have])
 			putBuffer(f.buf)
 			from.release(f.charged)
+		}
+		if have == 0 {
+			have = copy(next.b[:want], c.in.bytes())
+			c.in.release()
 		}
 		f.buf, f.from, f.charged, f.n = next, from, cost, have
 		if _, err := io.ReadFull(c.nc, next.b[have:want]); err != nil {

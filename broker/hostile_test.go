@@ -103,8 +103,9 @@ func TestSlowSendersDoNotStarveHonestClients(t *testing.T) {
 	}
 	eventually(t, "the budget is spent", func() bool { return s.budgets.small.short() })
 	c := dial(t, s.addr)
+	c.ask(produceRequest(9, -1, "events", id, map[int32][]byte{0: oneBatch(t, "x")})) // comes whole: needs no share
 	for range 20 {
-		c.ask(produceRequest(9, -1, "events", id, map[int32][]byte{0: oneBatch(t, "x")}))
+		c.ask(produceRequest(9, -1, "events", id, map[int32][]byte{0: oneBatch(t, string(make([]byte, 16<<10)))}))
 	}
 	if s.Stats().Expired == 0 {
 		t.Fatal("nobody was closed")
