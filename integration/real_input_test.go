@@ -48,6 +48,7 @@ func TestRealEventsReplayAndSeekFromS3(t *testing.T) {
 		}
 	}
 	check("first")
+	checkBucket(t, n, server, bucket, "varve", events)
 	n.Kill()
 	n.Restart()
 	check("after kill -9")
