@@ -303,7 +303,7 @@ func (s *Server) produceError(r *request, part *producePart, t *kmsg.ProduceRequ
 			part.leader = s.leaderOf(t.Topic, t.TopicID, part.index)
 		}
 	case codeStorageError:
-		s.log.Error("append failed", "topic", string([]byte(t.Topic)), "partition", part.index, "err", err)
+		s.logFailure("append failed", t.Topic, t.TopicID, part.index, part.code, err)
 	}
 }
 

@@ -34,8 +34,9 @@ type fetchTarget struct {
 	part    Partition
 	res     replica.ReadResult
 	code    int16
-	cold    int // bytes it may read from the bucket; 0: not cold
+	cold    int // bytes it may read from the bucket
 	leader  leaderHint
+	wasCold bool // read from the bucket
 	include bool
 	known   bool // res holds the partition's offsets
 }
@@ -155,6 +156,8 @@ func (s *Server) fetchWait(r *request, op *fetchOp, minBytes int, left time.Dura
 		return false, nil
 	case <-timer.C:
 		return true, nil
+	case <-s.draining:
+		return true, nil
 	case <-r.ctx.Done():
 		return false, errClosed
 	}
@@ -175,48 +178,50 @@ func (op *fetchOp) isolation() int8 {
 
 // fetchOnce reads every partition in request order within maxBytes, cold ones last and all at once. It reports whether
 // the fetch is to be answered: enough bytes, an error, a diverging log (KafkaApis and ReplicaManager name the same list).
+//
+// Cold partitions together may reserve half of the answer before the hot ones behind them have had their turn, so that
+// neither kind starves the other; what the hot ones leave is theirs too.
 func (s *Server) fetchOnce(r *request, op *fetchOp, minBytes, maxBytes int, deadline time.Time) bool {
 	op.bytes, op.settled = 0, false
-	left, minOne, cold := maxBytes, true, 0
+	left, forCold, minOne, cold := maxBytes, maxBytes/2, true, 0
 	for i := range op.targets {
 		t := &op.targets[i]
 		s.readOne(r, op, t, left, minOne)
-		switch {
-		case t.cold > 0:
-			cold++
-			left = max(0, left-t.cold)
-			minOne = false
-		case t.res.Records != nil:
+		if t.res.Records != nil {
 			n := t.res.Records.Len()
 			op.bytes += n
 			left = max(0, left-n)
 			minOne = false
 		}
+		if t.res.Cold {
+			cold++
+			t.cold = min(int(max(t.maxBytes, 0)), left, forCold)
+			left, forCold = left-t.cold, forCold-t.cold
+		}
 		if t.code != codeNone || t.res.Diverging != nil {
 			op.settled = true
 		}
 	}
-	if cold > 0 {
-		s.fetchCold(r, op, minBytes)
-		return true
+	if cold == 0 {
+		return op.settled || op.bytes >= minBytes
 	}
-	return op.settled || op.bytes >= minBytes
+	for i := range op.targets {
+		if t := &op.targets[i]; t.res.Cold {
+			more := min(int(max(t.maxBytes, 0))-t.cold, left)
+			t.cold, left = t.cold+more, left-more
+		}
+	}
+	s.fetchCold(r, op, minBytes)
+	return true
 }
 
 // readOne reads one partition from its local log, or notes that it is cold.
 func (s *Server) readOne(r *request, op *fetchOp, t *fetchTarget, left int, minOne bool) {
-	t.res, t.code, t.cold, t.known, t.leader = replica.ReadResult{}, codeNone, 0, false, noLeader
+	t.res, t.code, t.cold, t.wasCold, t.known, t.leader = replica.ReadResult{}, codeNone, 0, false, false, noLeader
 	p, err := s.lookup(t.key, r.version >= 13)
 	if err == nil {
 		t.part = p
-		rr := op.readRequest(t, left, minOne)
-		t.res, err = p.Read(rr)
-		if err == nil && t.res.Cold {
-			t.cold = max(rr.MaxBytes, 1)
-			if rr.MaxBytes == 0 && !minOne {
-				t.cold = 0 // nothing left for it in this answer
-			}
-		}
+		t.res, err = p.Read(op.readRequest(t, left, minOne))
 	}
 	s.fetchError(r, t, err)
 }
@@ -245,7 +250,7 @@ func (s *Server) fetchError(r *request, t *fetchTarget, err error) {
 	t.code = s.codeOf(r, err)
 	t.res = replica.ReadResult{}
 	if t.code == codeStorageError {
-		s.log.Warn("fetch failed", "topic", t.key.name, "topic_id", t.key.id, "partition", t.key.index, "offset", t.offset, "err", err)
+		s.logFailure("fetch failed", t.key.name, t.key.id, t.key.index, t.code, err)
 	}
 	if r.version >= 16 && (t.code == codeNotLeaderOrFollower || t.code == codeFencedLeaderEpoch) {
 		t.leader = s.leaderOf(t.key.name, t.key.id, t.key.index)

@@ -38,14 +38,8 @@ func (s *Server) createTopics(r *request, q *kmsg.CreateTopicsRequest) (kmsg.Res
 			created[i] = meta.CreatedTopic{Name: topics[i].Name, Err: err}
 		}
 	}
-	named := map[string]bool{}
 	for i := range created {
-		c := &created[i]
-		if named[c.Name] {
-			continue // Kafka's answer is keyed by name: a topic named twice is refused once
-		}
-		named[c.Name] = true
-		resp.Topics = append(resp.Topics, s.createdTopic(r, c))
+		resp.Topics = append(resp.Topics, s.createdTopic(r, &created[i]))
 	}
 	if !q.ValidateOnly {
 		s.awaitReady(ctx, created)

@@ -28,22 +28,14 @@ func (s *Server) createPartitions(r *request, q *kmsg.CreatePartitionsRequest) (
 			results[i] = meta.TopicResult{Name: topics[i].Name, Err: err}
 		}
 	}
-	named := map[string]bool{}
 	var grown []meta.CreatedTopic
 	for i := range results {
 		x := &results[i]
-		if named[x.Name] {
-			continue
-		}
-		named[x.Name] = true
 		out := kmsg.NewCreatePartitionsResponseTopic()
-		out.Topic, out.ErrorCode = x.Name, s.codeOf(r, x.Err)
-		if out.ErrorCode != codeUnknownTopicOrPartition { // Kafka says no more than that
-			out.ErrorMessage = message(x.Err)
-		}
+		out.Topic, out.ErrorCode, out.ErrorMessage = x.Name, s.codeOf(r, x.Err), message(x.Err)
 		resp.Topics = append(resp.Topics, out)
-		if x.Err == nil && err == nil && !q.ValidateOnly {
-			grown = append(grown, meta.CreatedTopic{Name: x.Name, Partitions: topics[i].Count})
+		if t := s.deps.Metadata.Image().Topic(x.Name); t != nil && x.Err == nil && !q.ValidateOnly {
+			grown = append(grown, meta.CreatedTopic{Name: x.Name, Partitions: int32(len(t.Partitions))})
 		}
 	}
 	s.awaitReady(ctx, grown)

@@ -10,7 +10,7 @@ import (
 //
 // Holders that wait for each other would wait for ever: when every byte taken is held by someone who waits, the first of
 // them is let past the limit. The line is in order of what is held, so that it stays first until its frame is whole: the
-// total stays within the limit plus one frame.
+// total stays within the limit plus one frame and what that is copied from.
 type budget struct {
 	total int64
 

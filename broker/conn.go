@@ -21,6 +21,7 @@ type conn struct {
 	remote string // IP, for the caps and for group member hosts
 	ctx    context.Context
 	cancel context.CancelFunc
+	gone   chan struct{} // closed when the connection has ended
 
 	in        inbox
 	size      [4]byte // of the next frame
@@ -62,7 +63,7 @@ type request struct {
 }
 
 func newConn(s *Server, nc net.Conn, remote string) *conn {
-	c := &conn{srv: s, nc: nc, remote: remote, in: newInbox(nc)}
+	c := &conn{srv: s, nc: nc, remote: remote, in: newInbox(nc), gone: make(chan struct{})}
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
 	c.space.L = &c.mu
 	c.activeMillis.Store(s.nowMillis())
@@ -72,6 +73,7 @@ func newConn(s *Server, nc net.Conn, remote string) *conn {
 // serve reads requests until the connection ends. It is the connection's one long-lived goroutine and stops when the
 // peer closes, a limit is broken or the server closes the socket.
 func (c *conn) serve() {
+	defer close(c.gone)
 	defer c.in.release()
 	defer c.shut()
 	for {
@@ -79,10 +81,23 @@ func (c *conn) serve() {
 		if err == nil {
 			continue
 		}
+		if c.srv.isDraining() {
+			c.settle()
+			return
+		}
 		if !quiet(err) {
 			c.srv.log.Warn("connection closed", "client", c.remote, "client_id", c.client, "err", err)
 		}
 		return
+	}
+}
+
+// settle waits until every answer owed is out, or the connection is cut.
+func (c *conn) settle() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for (c.n > 0 || c.flushing) && !c.closed {
+		c.space.Wait()
 	}
 }
 
@@ -302,6 +317,7 @@ func (c *conn) flush() {
 		}
 		if k == 0 {
 			c.flushing = false
+			c.space.Signal()
 			c.mu.Unlock()
 			return
 		}

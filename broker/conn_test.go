@@ -313,3 +313,68 @@ func TestLargeFramesTakeMemoryAsBytesArrive(t *testing.T) {
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+func TestCloseAnswersParkedFetchesAndEndsIdleConnections(t *testing.T) {
+	s := startServer(t, nil)
+	id := s.parts.add("events", 1)
+	p := s.parts.byName["events"][0]
+	idle, parked := dial(t, s.addr), dial(t, s.addr)
+	idle.ask(kmsg.NewPtrApiVersionsRequest())
+	q := fetchRequest(11, "events", id, wanted{})
+	q.MaxWaitMillis = 60_000
+	corr := parked.send(q)
+	eventually(t, "the fetch waits", func() bool { return p.watched() == 1 })
+	start := time.Now()
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if d := time.Since(start); d > drainMax {
+		t.Fatalf("close took %v", d)
+	}
+	if got := parked.response(q, corr).(*kmsg.FetchResponse).Topics[0].Partitions[0]; got.ErrorCode != 0 || got.HighWatermark != 0 {
+		t.Fatalf("%+v", got)
+	}
+	idle.closed()
+}
+
+func TestCloseLetsProducesUnderWayFinish(t *testing.T) {
+	s := startServer(t, nil)
+	id := s.parts.add("events", 1)
+	p := s.parts.byName["events"][0]
+	p.committed = false
+	c := dial(t, s.addr)
+	q := produceRequest(9, -1, "events", id, map[int32][]byte{0: oneBatch(t, "x")})
+	corr := c.send(q)
+	eventually(t, "waiting", func() bool { return p.waiting() == 1 })
+	done := make(chan error, 1)
+	go func() { done <- s.Close(t.Context()) }()
+	eventually(t, "closing", s.isDraining)
+	p.commit(nil)
+	if got := c.response(q, corr).(*kmsg.ProduceResponse).Topics[0].Partitions[0]; got.ErrorCode != 0 {
+		t.Fatalf("%+v", got)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFailuresAreLoggedOnceAMinutePerPlace(t *testing.T) {
+	var l logLimit
+	a, b := logKey{what: "append failed", index: 1}, logKey{what: "append failed", index: 2}
+	for i, x := range []struct {
+		k       logKey
+		now     int64
+		omitted int64
+		ok      bool
+	}{{a, 0, 0, true}, {a, 1, 0, false}, {b, 2, 0, true}, {a, 59_999, 0, false}, {a, 60_000, 2, true}, {a, 60_001, 0, false}} {
+		if n, ok := l.allow(x.k, x.now); n != x.omitted || ok != x.ok {
+			t.Errorf("step %d: %d %v, want %d %v", i, n, ok, x.omitted, x.ok)
+		}
+	}
+	for i := range 3 * logKeysMax {
+		l.allow(logKey{index: int32(i)}, 0)
+	}
+	if len(l.seen) > logKeysMax {
+		t.Fatalf("%d keys", len(l.seen))
+	}
+}

@@ -197,7 +197,9 @@ func code(err error) int16 {
 func (s *Server) codeOf(r *request, err error) int16 {
 	c := code(err)
 	if c == codeUnknownServerError {
-		s.log.Error("request failed", "api", r.api.name, "version", r.version, "client", r.c.remote, "client_id", r.client, "err", err)
+		if omitted, ok := s.limit.allow(logKey{what: r.api.name, topic: err.Error()}, s.nowMillis()); ok {
+			s.log.Error("request failed", "api", r.api.name, "version", r.version, "client", r.c.remote, "client_id", r.client, "err", err, "omitted", omitted)
+		}
 	}
 	return c
 }

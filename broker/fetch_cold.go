@@ -33,11 +33,11 @@ func (s *Server) fetchCold(r *request, op *fetchOp, minBytes int) {
 	minOne := op.bytes == 0
 	for i := range op.targets {
 		t := &op.targets[i]
-		if t.cold == 0 {
+		if !t.res.Cold || t.cold == 0 && !minOne {
 			continue
 		}
 		rr := op.readRequest(t, t.cold, minOne)
-		minOne = false
+		minOne, t.wasCold = false, true
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
@@ -46,7 +46,7 @@ func (s *Server) fetchCold(r *request, op *fetchOp, minBytes int) {
 	}
 	wg.Wait()
 	for i := range op.targets {
-		if t := &op.targets[i]; t.cold > 0 && t.res.Records != nil {
+		if t := &op.targets[i]; t.wasCold && t.res.Records != nil {
 			op.bytes += t.res.Records.Len()
 		}
 	}

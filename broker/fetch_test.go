@@ -351,3 +351,28 @@ func TestFetchByUnknownTopicID(t *testing.T) {
 		t.Fatalf("code %d", got.ErrorCode)
 	}
 }
+
+func TestColdAndHotShareTheAnswer(t *testing.T) {
+	s := startServer(t, func(c *Config) { c.RemoteFetchWaitMax = time.Minute })
+	id := s.parts.add("events", 2)
+	cold, hot := s.parts.byName["events"][0], s.parts.byName["events"][1]
+	for range 20 {
+		cold.append(t, "0123456789")
+		hot.append(t, "0123456789")
+	}
+	cold.localStart = 20
+	c := dial(t, s.addr)
+	// The cold partition may take all that the request allows, and comes first.
+	q := fetchRequest(11, "events", id, wanted{index: 0, maxBytes: 800}, wanted{index: 1, maxBytes: 800})
+	q.MaxBytes = 800
+	got := c.ask(q).(*kmsg.FetchResponse).Topics[0].Partitions
+	if a, b := len(got[0].RecordBatches), len(got[1].RecordBatches); a == 0 || b == 0 || a+b > 800 {
+		t.Fatalf("cold %d bytes, hot %d bytes of 800: each must have its share", a, b)
+	}
+	// Alone, it gets everything.
+	q = fetchRequest(11, "events", id, wanted{index: 0, maxBytes: 800})
+	q.MaxBytes = 800
+	if got := c.ask(q).(*kmsg.FetchResponse).Topics[0].Partitions; len(got[0].RecordBatches) < 700 {
+		t.Fatalf("%d bytes", len(got[0].RecordBatches))
+	}
+}

@@ -151,7 +151,7 @@ func TestFloodStaysWithinBudget(t *testing.T) {
 	}
 	close(stop)
 	wg.Wait()
-	if peak > budget+4<<20 { // one frame may be past the limit
+	if peak > budget+6<<20 { // one frame, and what it is copied from, may be past the limit
 		t.Fatalf("%d bytes held, budget %d", peak, budget)
 	}
 	eventually(t, "everything is given back", func() bool { return s.budgets.used() == 0 })

@@ -79,11 +79,10 @@ func optional(s string) *string {
 	return &s
 }
 
-// message is an error's text for a client; nil for none.
+// message is an error's text for a client; nil when there is none to tell.
 func message(err error) *string {
 	if err == nil {
 		return nil
 	}
-	m := err.Error()
-	return &m
+	return optional(err.Error())
 }

@@ -24,6 +24,8 @@ type Server struct {
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup
 	pids     producerIDs
+	limit    logLimit
+	draining chan struct{} // closed when Close begins
 
 	mu        sync.Mutex // guards the following
 	closed    bool
@@ -47,6 +49,7 @@ func New(cfg Config, deps Deps) *Server {
 		sessions:  newSessions(cfg.FetchSessionSlots, cfg.FetchSessionEvict.Milliseconds()),
 		listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{}, perIP: map[string]int{},
 	}
+	s.draining = make(chan struct{})
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -74,7 +77,7 @@ func (s *Server) Serve(l net.Listener) error {
 	for {
 		nc, err := l.Accept()
 		if err != nil {
-			if s.ctx.Err() != nil {
+			if s.isDraining() {
 				return ErrServerClosed
 			}
 			if !temporary(err) {
@@ -114,7 +117,7 @@ func (s *Server) sleep(d time.Duration) bool {
 	select {
 	case <-t.C:
 		return true
-	case <-s.ctx.Done():
+	case <-s.draining:
 		return false
 	}
 }
@@ -169,11 +172,18 @@ func (s *Server) forget(c *conn) {
 	}
 }
 
-// Close stops accepting, ends every connection and waits until their goroutines are gone or ctx ends. It is idempotent.
+// drainMax is how long Close lets requests under way come to their end.
+const drainMax = 2 * time.Second
+
+// Close stops accepting and drains: parked fetches answer with what there is, idle connections end, requests under way
+// have drainMax (or until ctx ends). Then it cuts what is left and waits until all goroutines are gone or ctx ends. It is
+// idempotent.
 func (s *Server) Close(ctx context.Context) error {
-	s.cancel()
 	s.mu.Lock()
-	s.closed = true
+	if !s.closed {
+		s.closed = true
+		close(s.draining)
+	}
 	for l := range s.listeners {
 		l.Close()
 	}
@@ -183,18 +193,48 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 	for _, c := range conns {
-		c.abort()
+		c.nc.SetReadDeadline(time.Unix(1, 0)) // the next read ends the connection once its answers are out
 	}
 	done := make(chan struct{})
 	go func() {
 		s.wg.Wait()
 		close(done)
 	}()
+	s.drain(ctx, conns)
+	s.cancel()
+	for _, c := range conns {
+		c.abort()
+	}
 	select {
 	case <-done:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+}
+
+// drain waits until the connections have ended by themselves, for as long as they may.
+func (s *Server) drain(ctx context.Context, conns []*conn) {
+	t := time.NewTimer(drainMax)
+	defer t.Stop()
+	for _, c := range conns {
+		select {
+		case <-c.gone:
+		case <-t.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// isDraining says that Close has begun.
+func (s *Server) isDraining() bool {
+	select {
+	case <-s.draining:
+		return true
+	default:
+		return false
 	}
 }
 
