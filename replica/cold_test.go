@@ -284,3 +284,25 @@ func TestReadCommittedListsTheSameAbortedTransactionsInBothTiers(t *testing.T) {
 	n.seal(p)
 	check("both in the bucket")
 }
+
+func TestDamagedLocalSegmentIsReadFromTheBucket(t *testing.T) {
+	n := newNode(t).start()
+	defer n.stop()
+	p := n.want("events", topic.NewID(), 3, map[string]string{"remote.storage.enable": "true", "retention.ms": "-1", "internal.segment.bytes": "4096"})
+	n.produce(p, batch.None, record{ts: 1, value: "a"}, record{ts: 2, value: "b"})
+	n.must(p.log.Roll(now()))
+	n.wait("the segment to be offloaded", func() bool { s, ok := p.remote.Cached(); return ok && s.End == 2 })
+	n.produce(p, batch.None, record{ts: 3, value: "c"})
+	f, err := n.disk.OpenAppend(p.log.Dir() + "/00000000000000000000.log")
+	n.must(err)
+	_, err = f.WriteAt([]byte{0x7f, 0xff, 0xff, 0xff}, 8) // the batch length
+	n.must(err)
+	n.must(f.Close())
+	want := []record{{0, 1, "a"}, {1, 2, "b"}, {2, 3, "c"}}
+	if got := n.readAll(p, 0, 1<<20); !slices.Equal(got, want) {
+		t.Fatalf("read %v, want %v", got, want)
+	}
+	if n.cold == 0 {
+		t.Fatal("the damaged copy was served")
+	}
+}

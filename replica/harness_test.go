@@ -41,6 +41,7 @@ type node struct {
 	quorum  *meta.Node // instead of meta, when set
 
 	callTimeout time.Duration
+	interval    time.Duration // of the retention check
 	removed     atomic.Pointer[Manager] // who hears of what the tier manager removed
 
 	cold int // reads that went to the bucket
@@ -75,6 +76,7 @@ func (n *node) start() *node {
 	n.must(err)
 	hc := hot.DefaultConfig("/data")
 	hc.Durability = n.durable
+	hc.CheckpointInterval = 100 * time.Millisecond // compaction works below the last one
 	n.hot, err = hot.Open(hc, hot.Deps{FS: n.disk})
 	n.must(err)
 	deps := Deps{Hot: n.hot, Meta: n.meta}
@@ -99,6 +101,9 @@ func (n *node) start() *node {
 	}
 	c := DefaultConfig()
 	c.Broker = &b
+	if n.interval > 0 {
+		c.RetentionCheckInterval = n.interval
+	}
 	n.m, err = NewManager(c, deps)
 	n.must(err)
 	n.removed.Store(n.m)

@@ -63,6 +63,10 @@ func (p *Partition) readLocal(r ReadRequest, o hot.Offsets, res *ReadResult) (do
 		return true, nil
 	}
 	slice, err := p.log.Read(r.Offset, r.MaxBytes, upper, r.MinOne)
+	if errors.Is(err, hot.ErrCorrupt) && r.ReplicaID < 0 && p.inBucket(r.Offset) {
+		res.Cold = true // the local copy is quarantined, but it is not the only one
+		return true, nil
+	}
 	if err != nil {
 		return false, err
 	}
@@ -78,6 +82,15 @@ func (p *Partition) readLocal(r ReadRequest, o hot.Offsets, res *ReadResult) (do
 	}
 	res.Records = slice
 	return true, nil
+}
+
+// inBucket says whether the archive, as far as this process knows it, holds an offset.
+func (p *Partition) inBucket(offset int64) bool {
+	if p.remote == nil {
+		return false
+	}
+	s, ok := p.remote.Cached()
+	return ok && s.Start <= offset && offset < s.End
 }
 
 // noneAborted is the empty list that read_committed answers carry: present, not null.
