@@ -28,7 +28,9 @@ type tester interface {
 // node is a broker's lower half over a memory disk and a memory bucket, with metadata the test dictates.
 type node struct {
 	t       tester
-	disk    *vfs.Mem
+	disk    *vfs.Mem // the default; crash needs it
+	fs      vfs.FS   // instead of disk, when set
+	dir     string
 	bucket  objstore.Store
 	broker  map[string]string
 	durable hot.Durability
@@ -41,7 +43,7 @@ type node struct {
 	quorum  *meta.Node // instead of meta, when set
 
 	callTimeout time.Duration
-	interval    time.Duration // of the retention check
+	interval    time.Duration           // of the retention check
 	removed     atomic.Pointer[Manager] // who hears of what the tier manager removed
 
 	cold int // reads that went to the bucket
@@ -61,7 +63,7 @@ func (f *fakeMeta) ConfirmDeleted(_ context.Context, id topic.ID, _ int32, _ boo
 
 func newNode(t tester) *node {
 	n := &node{
-		t: t, disk: vfs.NewMem(1), bucket: objstore.NewMem(0), meta: &fakeMeta{confirmed: make(chan topic.ID, 16)},
+		t: t, disk: vfs.NewMem(1), dir: "/data", bucket: objstore.NewMem(0), meta: &fakeMeta{confirmed: make(chan topic.ID, 16)},
 		broker: map[string]string{"varve.tier.store": "mem:"}, callTimeout: 20 * time.Second,
 	}
 	n.must(n.disk.MkdirAll("/data"))
@@ -74,10 +76,14 @@ func (n *node) start() *node {
 	n.t.Helper()
 	b, err := conf.ParseBroker(n.broker)
 	n.must(err)
-	hc := hot.DefaultConfig("/data")
+	fs := n.fs
+	if fs == nil {
+		fs = n.disk
+	}
+	hc := hot.DefaultConfig(n.dir)
 	hc.Durability = n.durable
 	hc.CheckpointInterval = 100 * time.Millisecond // compaction works below the last one
-	n.hot, err = hot.Open(hc, hot.Deps{FS: n.disk})
+	n.hot, err = hot.Open(hc, hot.Deps{FS: fs})
 	n.must(err)
 	deps := Deps{Hot: n.hot, Meta: n.meta}
 	if n.quorum != nil {
