@@ -24,7 +24,7 @@ var features = []feature{
 
 const (
 	metadataVersionMin  int16 = 7  // 3.3-IV3
-	metadataVersionMax  int16 = 32 // 4.4-IV2
+	metadataVersionMax  int16 = 33 // 4.4-IV2
 	finalizedEpochFirst       = 1
 )
 

@@ -104,6 +104,9 @@ func TestProducerRulesFollowKafka(t *testing.T) {
 					}
 					continue
 				}
+				if a.Duplicate && a.LogAppendTime != batch.Batch(st.batch).MaxTimestamp() {
+					t.Fatalf("step %d: a repeat got the time %d, want that of the first", i, a.LogAppendTime)
+				}
 				if a.Duplicate != (st.dup >= 0) || a.Duplicate && a.BaseOffset != st.dup {
 					t.Fatalf("step %d: %+v, want duplicate of %d", i, a, st.dup)
 				}

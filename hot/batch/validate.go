@@ -111,8 +111,10 @@ func reject(kind error, format string, args ...any) error {
 // A batch that is kept as it is costs no allocation. On error nothing may be
 // appended; RecordErrors may then say which records are to blame.
 //
-// Two rules are stricter than Kafka's: bytes after the batch are refused
-// instead of dropped, and a client's LogAppendTime batch is always refused.
+// One rule is stricter than Kafka's: bytes after the batch are refused instead
+// of dropped. A client's LogAppendTime batch is refused where the topic stamps
+// its own times; elsewhere it is taken as CreateTime, and it is the records'
+// own timestamps that are checked, where Kafka checks the batch's.
 func Validate(b []byte, o ValidateOptions) (Validated, error) {
 	batch, err := frameProduced(b, &o)
 	if err != nil {
@@ -250,6 +252,9 @@ func (v *validator) run() error {
 	if err := v.walk.open(v.batch, v.o.Limits, true); err != nil {
 		return unreadable(err, v.o.Partition)
 	}
+	if v.o.TimestampType == CreateTime {
+		v.walk.stamped = false
+	}
 	plain := v.batch.Codec() == None && !v.batch.LogAppendTime() && v.o.Origin == FromClient
 	for i := int32(0); ; i++ {
 		if plain {
@@ -279,10 +284,11 @@ func (v *validator) check(i int32) {
 		})
 		return
 	}
-	if v.batch.LogAppendTime() && v.o.Origin == FromClient {
+	if v.o.TimestampType == LogAppendTime && v.batch.LogAppendTime() && v.o.Origin == FromClient {
 		v.badStamps = true
 		v.fail(i, func() string {
-			return fmt.Sprintf("Invalid timestamp type in message at offset %d. Producer should not set timestamp type to LogAppendTime.", v.walk.offset())
+			return fmt.Sprintf("Invalid timestamp type in message DefaultRecord(offset=%d, timestamp=%d, key=%d bytes, value=%d bytes). Producer should not set timestamp type to LogAppendTime.",
+				v.walk.offset(), timestamp, len(v.walk.raw.key), len(v.walk.raw.value))
 		})
 		return
 	}
@@ -361,7 +367,7 @@ func rebuild(b Batch, o ValidateOptions, target Codec, max, maxAt int64) (Valida
 	header.TimestampType, header.AppendTime = o.TimestampType, o.Now
 	builder := NewBuilder(header)
 	o.Limits.MaxRatio = min(o.Limits.maxRatio(), rebuildRatio)
-	if err := copyRecords(builder, b, o.Limits); err != nil {
+	if err := copyRecords(builder, b, o.Limits, o.TimestampType == CreateTime); err != nil {
 		return Validated{}, unreadable(err, o.Partition)
 	}
 	res := Validated{Bytes: builder.Bytes(), Count: builder.Count(), LogAppendTime: -1, Rebuilt: true}
@@ -380,13 +386,15 @@ func rebuild(b Batch, o ValidateOptions, target Codec, max, maxAt int64) (Valida
 // length, where its records are encoded anew.
 const rebuildRatio = 100
 
-// copyRecords appends all records of a batch at the builder's next offsets.
-func copyRecords(to *Builder, b Batch, lim Limits) error {
+// copyRecords appends all records of a batch at the builder's next offsets,
+// with their own timestamps even where the batch says LogAppendTime if so asked.
+func copyRecords(to *Builder, b Batch, lim Limits, own bool) error {
 	var w walker
 	defer w.close()
 	if err := w.open(b, lim, false); err != nil {
 		return err
 	}
+	w.stamped = w.stamped && !own
 	for {
 		ok, err := w.next()
 		if err != nil || !ok {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -104,8 +105,6 @@ var refusals = []struct {
 		kind: batch.ErrInvalidTimestamp, message: "One or more records have been rejected due to invalid timestamp"},
 	{name: "too old", options: func(o *batch.ValidateOptions) { o.BeforeMaxMs = 8 },
 		kind: batch.ErrInvalidTimestamp, message: "One or more records have been rejected due to invalid timestamp"},
-	{name: "client's append time", change: func(b []byte) []byte { put16(b, atAttributes, 8); return sign(b) },
-		kind: batch.ErrInvalidTimestamp, message: "One or more records have been rejected due to invalid timestamp"},
 	{name: "client's append time on an append time topic", change: func(b []byte) []byte { put16(b, atAttributes, 8); return sign(b) },
 		options: func(o *batch.ValidateOptions) { o.TimestampType = batch.LogAppendTime },
 		kind:    batch.ErrInvalidTimestamp, message: "One or more records have been rejected due to invalid timestamp"},
@@ -130,6 +129,36 @@ func TestValidateRefuses(t *testing.T) {
 				t.Fatal("a refused batch has been changed")
 			}
 		})
+	}
+}
+
+func TestValidateTakesAClientsAppendTimeForCreateTime(t *testing.T) {
+	for _, compression := range []batch.Codec{batch.AsProduced, batch.Zstd} {
+		b, o := three(t, batch.None), options()
+		put16(b, atAttributes, 8)
+		o.Compression = compression
+		v, err := batch.Validate(sign(b), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v.Bytes.LogAppendTime() || v.MaxTimestamp != now || v.Bytes.VerifyCRC() != nil {
+			t.Errorf("compression %v: stored as LogAppendTime %v, max timestamp %d, CRC %v", compression, v.Bytes.LogAppendTime(), v.MaxTimestamp, v.Bytes.VerifyCRC())
+		}
+		var stamps []int64
+		for r, err := range v.Bytes.Records(batch.Limits{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			stamps = append(stamps, r.Timestamp)
+		}
+		if want := []int64{now - 5, now, now - 9}; !slices.Equal(stamps, want) {
+			t.Errorf("compression %v: stored with timestamps %v, want the records' own %v", compression, stamps, want)
+		}
+		put16(b, atAttributes, 8)
+		o.Now = now - 3_600_001
+		if _, err := batch.Validate(sign(b), o); !errors.Is(err, batch.ErrInvalidTimestamp) {
+			t.Errorf("compression %v: a record's own timestamp out of bounds got %v", compression, err)
+		}
 	}
 }
 

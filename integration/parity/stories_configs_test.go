@@ -1,9 +1,13 @@
 package parity
 
 import (
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/varvelog/varve/integration/nodetest"
 )
 
 func configStories() []story {
@@ -82,18 +86,19 @@ const (
 
 func incrementalAlter(s *session) {
 	createTopic(s, "inc", 1, nil)
-	some := func(step string) {
+	some := func(step, name, value string) {
+		settled(s, "inc", name, value)
 		s.ask(step+", then", 4, describeRequest(resourceTopic, "inc", []string{"retention.ms", "cleanup.policy", "compression.type"}))
 	}
 	versions(0, 1, func(v int16) {
 		s.ask("set", v, incrementalRequest(resourceTopic, "inc", change{"retention.ms", opSet, str(fmt.Sprint(1000 + v))}))
-		some("set")
+		some("set", "retention.ms", fmt.Sprint(1000+v))
 		s.ask("append", v, incrementalRequest(resourceTopic, "inc", change{"cleanup.policy", opAppend, str("compact")}))
-		some("append")
+		some("append", "cleanup.policy", "delete,compact")
 		s.ask("subtract", v, incrementalRequest(resourceTopic, "inc", change{"cleanup.policy", opSubtract, str("delete")}))
-		some("subtract")
+		some("subtract", "cleanup.policy", "compact")
 		s.ask("delete", v, incrementalRequest(resourceTopic, "inc", change{"cleanup.policy", opDelete, nil}, change{"retention.ms", opDelete, nil}))
-		some("delete")
+		some("delete", "retention.ms", "604800000")
 	})
 	one := func(step string, kind kmsg.ConfigResourceType, name string, changes ...change) {
 		s.ask(step, 1, incrementalRequest(kind, name, changes...))
@@ -115,7 +120,22 @@ func incrementalAlter(s *session) {
 	req := incrementalRequest(resourceTopic, "inc", change{"retention.ms", opSet, str("77")})
 	req.ValidateOnly = true
 	s.ask("validate only", 1, req)
-	some("validate only")
+	some("validate only", "retention.ms", "604800000")
+}
+
+// settled waits until a broker shows a topic's new setting: the controller may
+// answer before every broker has heard.
+func settled(s *session, topic, name, value string) {
+	nodetest.Eventually(s.t, 20*time.Second, name+" of "+topic+" is "+value, func() error {
+		resp, _ := s.quiet(4, describeRequest(resourceTopic, topic, []string{name})).(*kmsg.DescribeConfigsResponse)
+		if resp == nil || len(resp.Resources) != 1 || len(resp.Resources[0].Configs) != 1 {
+			return errors.New("not described")
+		}
+		if got := resp.Resources[0].Configs[0].Value; got == nil || *got != value {
+			return errors.New("another value")
+		}
+		return nil
+	})
 }
 
 func legacyAlter(s *session) {
@@ -134,11 +154,13 @@ func legacyAlter(s *session) {
 	}
 	versions(0, 2, func(v int16) {
 		s.ask("replace all", v, request("old", [2]string{"segment.ms", fmt.Sprint(70000 + int(v))}))
+		settled(s, "old", "segment.ms", fmt.Sprint(70000+int(v)))
 		s.ask("then", 4, describeRequest(resourceTopic, "old", []string{"retention.ms", "segment.ms"}))
 		s.ask("bad value", v, request("old", [2]string{"segment.ms", "x"}))
 		s.ask("unknown topic", v, request("old-none", [2]string{"segment.ms", "1"}))
 	})
 	s.ask("nothing", 2, request("old"))
+	settled(s, "old", "segment.ms", "604800000")
 	s.ask("then", 4, describeRequest(resourceTopic, "old", []string{"retention.ms", "segment.ms"}))
 }
 

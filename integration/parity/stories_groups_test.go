@@ -19,15 +19,24 @@ func groupStories() []story {
 	}
 }
 
-// coordinator waits until the group coordinator serves.
-func coordinator(s *session, group string) {
-	nodetest.Eventually(s.t, 60*time.Second, "coordinator serves", func() error {
+// found waits until a coordinator is named for a group: its partition of the
+// offsets topic must have been made and be led.
+func found(s *session, group string) {
+	nodetest.Eventually(s.t, 60*time.Second, "coordinator is found", func() error {
 		req := kmsg.NewPtrFindCoordinatorRequest()
 		req.CoordinatorKey = group
 		resp, _ := s.quiet(3, req).(*kmsg.FindCoordinatorResponse)
 		if resp == nil || resp.ErrorCode != 0 {
 			return errors.New("not found yet")
 		}
+		return nil
+	})
+}
+
+// coordinator waits until the group coordinator serves.
+func coordinator(s *session, group string) {
+	found(s, group)
+	nodetest.Eventually(s.t, 60*time.Second, "coordinator serves", func() error {
 		probe := kmsg.NewPtrOffsetFetchRequest()
 		probe.Group = group
 		got, _ := s.quiet(5, probe).(*kmsg.OffsetFetchResponse)
@@ -39,7 +48,9 @@ func coordinator(s *session, group string) {
 }
 
 func findCoordinator(s *session) {
-	coordinator(s, "fc")
+	for _, group := range []string{"fc", "", "other"} {
+		found(s, group)
+	}
 	versions(0, 3, func(v int16) {
 		req := kmsg.NewPtrFindCoordinatorRequest()
 		req.CoordinatorKey = "fc"

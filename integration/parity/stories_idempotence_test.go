@@ -1,6 +1,13 @@
 package parity
 
-import "github.com/twmb/franz-go/pkg/kmsg"
+import (
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/varvelog/varve/integration/nodetest"
+)
 
 func idempotenceStories() []story {
 	return []story{
@@ -13,15 +20,20 @@ func idempotenceStories() []story {
 func newProducer(s *session) int64 {
 	req := kmsg.NewPtrInitProducerIDRequest()
 	req.ProducerID, req.ProducerEpoch = -1, -1
-	resp, _ := s.quiet(4, req).(*kmsg.InitProducerIDResponse)
-	if resp == nil || resp.ErrorCode != 0 {
-		s.note("setup", "init producer id: %+v", resp)
-		return -1
-	}
-	return resp.ProducerID
+	var id int64
+	nodetest.Eventually(s.t, 20*time.Second, "a producer id", func() error {
+		resp, _ := s.quiet(4, req).(*kmsg.InitProducerIDResponse)
+		if resp == nil || resp.ErrorCode != 0 || resp.ProducerID == 0 {
+			return fmt.Errorf("%+v", resp)
+		}
+		id = resp.ProducerID
+		return nil
+	})
+	return id
 }
 
 func initProducerID(s *session) {
+	newProducer(s) // Kafka asks its controller for ids at the first request only
 	versions(0, 5, func(v int16) {
 		req := kmsg.NewPtrInitProducerIDRequest()
 		req.ProducerID, req.ProducerEpoch, req.TransactionTimeoutMillis = -1, -1, 60_000

@@ -168,9 +168,11 @@ func (t *transcript) slice(step, path string, v reflect.Value) {
 		t.note(step+path, "0x%s", hex.EncodeToString(b))
 		return
 	}
-	list := make([]reflect.Value, v.Len())
-	for i := range list {
-		list[i] = v.Index(i)
+	list := make([]reflect.Value, 0, v.Len())
+	for i := range v.Len() {
+		if e := v.Index(i); !ownSetting(e) {
+			list = append(list, e)
+		}
 	}
 	last := path[strings.LastIndexByte(path, ' ')+1:]
 	by := unordered[last]
@@ -187,6 +189,16 @@ func (t *transcript) slice(step, path string, v reflect.Value) {
 		}
 		t.value(step, path+"["+label+"]", e)
 	}
+}
+
+// ownSetting reports whether a list's element is one of Varve's own settings,
+// which Kafka does not have and which are listed beside Kafka's.
+func ownSetting(v reflect.Value) bool {
+	if v.Kind() != reflect.Struct {
+		return false
+	}
+	name := v.FieldByName("Name")
+	return name.IsValid() && name.Kind() == reflect.String && strings.HasPrefix(name.String(), "varve.")
 }
 
 func sortKey(v reflect.Value, field string) string {
