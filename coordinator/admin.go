@@ -21,9 +21,11 @@ func (c *core) describe(e event, id string) {
 		d.Protocol = *g.protocol
 	}
 	for _, m := range g.list() {
-		md := MemberDescription{MemberID: m.id, InstanceID: m.instance, ClientID: m.clientID, ClientHost: m.clientHost}
-		if stable { // otherwise they are those of a generation that is over or has yet to begin
-			md.Metadata, md.Assignment = m.metadata(d.Protocol), m.assignment
+		md := MemberDescription{
+			MemberID: m.id, InstanceID: m.instance, ClientID: m.clientID, ClientHost: m.clientHost, Assignment: m.assignment,
+		}
+		if stable { // otherwise there is no telling of which protocol
+			md.Metadata = m.metadata(d.Protocol)
 		}
 		d.Members = append(d.Members, md)
 	}

@@ -16,13 +16,13 @@ import (
 //	key 2      i16 version | group string                                            a classic group
 //	key 3…     groups of the newer protocols: none is written here, and they are passed over when read
 //
-// Written are offset values of version 3 (version 1 when the commit brought its own retention time, which later versions
-// have no field for) and group values of version 3, the newest ones that are not flexible, as Kafka 4.4 does, so that every
-// tool that reads the topic can read them. All versions are read. Format: do not renumber.
+// Written are offset values of version 4, the first with the topic's id (version 1 when the commit brought its own retention
+// time, which later versions have no field for), and group values of version 3, as Kafka 4.4 does, so that every tool that
+// reads the topic can read them. All versions are read. Format: do not renumber.
 const (
 	keyOffset         int16 = 1
 	keyGroup          int16 = 2
-	valueOffset       int16 = 3
+	valueOffset       int16 = 4
 	valueOffsetExpire int16 = 1
 	valueGroup        int16 = 3
 )
@@ -45,6 +45,7 @@ func offsetKey(group, topic string, partition int32) []byte {
 func offsetRecord(group, topic string, partition int32, o *offset) record {
 	v := kmsg.OffsetCommitValue{
 		Version: valueOffset, Offset: o.offset, LeaderEpoch: o.leaderEpoch, Metadata: o.metadata, CommitTimestamp: o.committed,
+		TopicID: o.id,
 	}
 	if o.expires >= 0 {
 		v.Version, v.ExpireTimestamp = valueOffsetExpire, o.expires

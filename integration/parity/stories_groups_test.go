@@ -1,7 +1,9 @@
 package parity
 
 import (
+	"encoding/binary"
 	"errors"
+	"reflect"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -16,6 +18,9 @@ func groupStories() []story {
 		{"join, odd requests", joinOdd},
 		{"commit and fetch offsets", commitAndFetch},
 		{"describe, list and delete groups", describeListDelete},
+		{"two members of a group", twoMembers},
+		{"static members of a group", staticMembers},
+		{"records of the offsets topic", offsetRecords},
 	}
 }
 
@@ -266,4 +271,281 @@ func describeListDelete(s *session) {
 	req := kmsg.NewPtrDescribeGroupsRequest()
 	req.Groups = []string{"dl"}
 	s.ask("describe after delete", 5, req)
+}
+
+// aside asks over a connection of its own, so that a request may wait while the
+// story goes on.
+func aside(s *session, version int16, req kmsg.Request) func() kmsg.Response {
+	req.SetVersion(version)
+	done := make(chan kmsg.Response, 1)
+	go func() {
+		defer close(done)
+		c, err := dial(s.addr)
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		if resp, err := c.request(req); err == nil {
+			done <- resp
+		}
+	}()
+	return func() kmsg.Response { return <-done }
+}
+
+// answer writes down what an aside was answered.
+func answer(s *session, step string, wait func() kmsg.Response) kmsg.Response {
+	resp := wait()
+	if resp == nil {
+		s.note(step, "connection closed")
+		return nil
+	}
+	s.response(step, resp)
+	return resp
+}
+
+// rebalancing waits until the group is, as heartbeats tell.
+func rebalancing(s *session, group, member string, generation int32) {
+	nodetest.Eventually(s.t, 10*time.Second, "group rebalances", func() error {
+		resp, _ := s.quiet(3, heartbeatRequest(group, member, generation)).(*kmsg.HeartbeatResponse)
+		if resp == nil || resp.ErrorCode != 27 {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+}
+
+func withProtocols(req *kmsg.JoinGroupRequest, names ...string) *kmsg.JoinGroupRequest {
+	req.Protocols = nil
+	for i, name := range names {
+		p := kmsg.NewJoinGroupRequestProtocol()
+		p.Name, p.Metadata = name, []byte{byte(i)}
+		req.Protocols = append(req.Protocols, p)
+	}
+	return req
+}
+
+// twoMembers follows a group from one member to two and back.
+func twoMembers(s *session) {
+	id := createTopic(s, "two", 1, nil)
+	coordinator(s, "two")
+	first, _ := s.ask("first joins", 3, withProtocols(joinRequest("two", ""), "a", "b")).(*kmsg.JoinGroupResponse)
+	if first == nil {
+		return
+	}
+	s.ask("first syncs", 3, syncOf("two", first.MemberID, first.Generation, "a", first.MemberID))
+	joining := aside(s, 3, withProtocols(joinRequest("two", ""), "b", "a"))
+	rebalancing(s, "two", first.MemberID, first.Generation)
+	s.ask("commit while it rebalances", 8, commitRequest(8, "two", first.MemberID, first.Generation, "two", id, 0, 1, ""))
+	s.ask("sync while it rebalances", 3, syncOf("two", first.MemberID, first.Generation, "a"))
+	again, _ := s.ask("first joins again", 5, withProtocols(joinRequest("two", first.MemberID), "a", "b")).(*kmsg.JoinGroupResponse)
+	second, _ := answer(s, "second joins", joining).(*kmsg.JoinGroupResponse)
+	if again == nil || second == nil {
+		return
+	}
+	s.ask("commit while it assigns", 8, commitRequest(8, "two", first.MemberID, again.Generation, "two", id, 0, 2, ""))
+	s.ask("heartbeat while it assigns", 3, heartbeatRequest("two", first.MemberID, again.Generation))
+	s.ask("describe while it assigns", 5, describeGroup("two"))
+	s.ask("second joins again unchanged", 5, withProtocols(joinRequest("two", second.MemberID), "b", "a"))
+	syncing := aside(s, 3, syncOf("two", second.MemberID, again.Generation, *again.Protocol))
+	s.ask("leader syncs, leaving itself out", 3, syncOf("two", first.MemberID, again.Generation, *again.Protocol, second.MemberID))
+	answer(s, "second syncs", syncing)
+	s.ask("sync with another protocol", 5, syncOf("two", first.MemberID, again.Generation, "zzz"))
+	s.ask("second joins unchanged when stable", 5, withProtocols(joinRequest("two", second.MemberID), "b", "a"))
+	s.ask("describe when stable", 5, describeGroup("two"))
+	s.ask("a stranger without a common protocol", 5, withProtocols(joinRequest("two", ""), "c"))
+	s.ask("commit as the member", 9, commitRequest(9, "two", second.MemberID, again.Generation, "two", id, 0, 5, ""))
+	deleting := kmsg.NewPtrOffsetDeleteRequest()
+	deleting.Group = "two"
+	t := kmsg.NewOffsetDeleteRequestTopic()
+	t.Topic = "two"
+	for _, p := range []int32{0, 7} {
+		tp := kmsg.NewOffsetDeleteRequestTopicPartition()
+		tp.Partition = p
+		t.Partitions = append(t.Partitions, tp)
+	}
+	deleting.Topics = append(deleting.Topics, t)
+	s.ask("delete offsets of a live group", 0, deleting)
+	s.ask("second leaves", 3, leaveRequest("two", second.MemberID))
+	rebalancing(s, "two", first.MemberID, again.Generation)
+	s.quiet(3, leaveRequest("two", first.MemberID))
+	s.ask("describe when empty", 5, describeGroup("two"))
+	s.ask("delete offsets", 0, deleting)
+	s.ask("delete offsets again", 0, deleting)
+	deleting.Group = "two-none"
+	s.ask("delete offsets of no group", 0, deleting)
+}
+
+func syncOf(group, member string, generation int32, protocol string, assigned ...string) *kmsg.SyncGroupRequest {
+	req := syncRequest(group, member, generation, false)
+	req.Protocol = &protocol
+	for _, m := range assigned {
+		a := kmsg.NewSyncGroupRequestGroupAssignment()
+		a.MemberID, a.MemberAssignment = m, []byte{9}
+		req.GroupAssignment = append(req.GroupAssignment, a)
+	}
+	return req
+}
+
+func describeGroup(group string) *kmsg.DescribeGroupsRequest {
+	req := kmsg.NewPtrDescribeGroupsRequest()
+	req.Groups = []string{group}
+	return req
+}
+
+// staticMembers: KIP-345.
+func staticMembers(s *session) {
+	id := createTopic(s, "static", 1, nil)
+	coordinator(s, "static")
+	as := func(member, instance string) *kmsg.JoinGroupRequest {
+		req := joinRequest("static", member)
+		req.InstanceID = &instance
+		return req
+	}
+	first, _ := s.ask("joins", 5, as("", "one")).(*kmsg.JoinGroupResponse)
+	if first == nil {
+		return
+	}
+	sync := syncRequest("static", first.MemberID, first.Generation, true)
+	sync.InstanceID = ptr("one")
+	s.ask("syncs", 3, sync)
+	for _, v := range []int16{5, 8, 9} {
+		next, _ := s.ask("comes back", v, as("", "one")).(*kmsg.JoinGroupResponse)
+		if next == nil {
+			return
+		}
+		sync := syncRequest("static", next.MemberID, next.Generation, false)
+		sync.InstanceID = ptr("one")
+		s.ask("syncs after coming back", 5, sync)
+		beat := heartbeatRequest("static", first.MemberID, first.Generation)
+		beat.InstanceID = ptr("one")
+		s.ask("its former self's heartbeat", 4, beat)
+		s.ask("its former self's join", v, as(first.MemberID, "one"))
+		s.ask("its former self's heartbeat, without the instance", 4, heartbeatRequest("static", first.MemberID, first.Generation))
+		commit := commitRequest(8, "static", first.MemberID, first.Generation, "static", id, 0, 1, "")
+		commit.InstanceID = ptr("one")
+		s.ask("its former self's commit", 8, commit)
+		leave := leaveRequest("static", first.MemberID)
+		leave.Members[0].InstanceID = ptr("one")
+		s.ask("its former self leaves", 5, leave)
+		sync = syncRequest("static", first.MemberID, first.Generation, false)
+		sync.InstanceID = ptr("one")
+		s.ask("its former self syncs", 5, sync)
+		first = next
+	}
+	s.ask("describe", 5, describeGroup("static"))
+	leave := leaveRequest("static", "")
+	leave.Members[0].InstanceID = ptr("nobody")
+	s.ask("an unknown instance leaves", 5, leave)
+	leave.Members[0].InstanceID = nil
+	s.ask("nobody leaves", 5, leave)
+	leave.Members[0].InstanceID = ptr("one")
+	s.ask("leaves by instance", 5, leave)
+	s.ask("describe after", 5, describeGroup("static"))
+}
+
+// offsetRecords compares what is in the offsets topic, byte for byte but for
+// moments and member ids.
+func offsetRecords(s *session) {
+	id := createTopic(s, "recs", 2, nil)
+	coordinator(s, "recs")
+	for _, v := range []int16{2, 8, 10} {
+		s.quiet(v, commitRequest(v, "recs", "", -1, "recs", id, 1, int64(v), "note"))
+	}
+	keep := commitRequest(3, "recs", "", -1, "recs", id, 0, 3, "kept for a while")
+	keep.RetentionTimeMillis = 100_000_000
+	s.quiet(3, keep)
+	member, generation := joined(s, "recs")
+	s.quiet(8, commitRequest(8, "recs", member, generation, "recs", id, 1, 77, ""))
+	s.quiet(3, leaveRequest("recs", member))
+	remove := kmsg.NewPtrDeleteGroupsRequest()
+	remove.Groups = []string{"recs"}
+	s.quiet(2, remove)
+
+	partition := javaHash("recs") % 50
+	resp, _ := s.quiet(12, fetchRequest(want{topic: "__consumer_offsets", partition: partition})).(*kmsg.FetchResponse)
+	if resp == nil || len(resp.Topics) != 1 {
+		s.note("fetch", "%+v", resp)
+		return
+	}
+	for b := resp.Topics[0].Partitions[0].RecordBatches; len(b) > 0; {
+		var rb kmsg.RecordBatch
+		if err := rb.ReadFrom(b); err != nil {
+			s.note("batch", "%v", err)
+			return
+		}
+		b = b[12+rb.Length:]
+		for _, r := range readRecords(s, &rb) {
+			offsetRecord(s, r)
+		}
+	}
+}
+
+func offsetRecord(s *session, r kmsg.Record) {
+	if len(r.Key) < 2 {
+		s.note("record", "key %x", r.Key)
+		return
+	}
+	if r.Key[1] <= 1 {
+		var k kmsg.OffsetCommitKey
+		if err := k.ReadFrom(r.Key); err != nil || k.Group != "recs" {
+			return
+		}
+		s.note("offset key", "v%d %s %s %d", k.Version, k.Group, k.Topic, k.Partition)
+		if r.Value == nil {
+			s.note("offset", "tombstone")
+			return
+		}
+		var v kmsg.OffsetCommitValue
+		err := v.ReadFrom(r.Value)
+		s.note("offset", "v%d %d epoch %d %q committed %v kept %v id %v %v", v.Version, v.Offset, v.LeaderEpoch, v.Metadata,
+			v.CommitTimestamp > 0, v.ExpireTimestamp-v.CommitTimestamp > 0, v.TopicID != [16]byte{}, err)
+		return
+	}
+	var k kmsg.GroupMetadataKey
+	if err := k.ReadFrom(r.Key); err != nil || k.Group != "recs" {
+		return
+	}
+	s.note("group key", "v%d %s", k.Version, k.Group)
+	if r.Value == nil {
+		s.note("group", "tombstone")
+		return
+	}
+	var v kmsg.GroupMetadataValue
+	err := v.ReadFrom(r.Value)
+	s.note("group", "v%d %q generation %d at %v %v", v.Version, v.ProtocolType, v.Generation, v.CurrentStateTimestamp > 0, err)
+	s.value("group protocol", "", reflect.ValueOf(v.Protocol))
+	s.note("group leader", "%s", s.named("member", reflect.ValueOf(v.Leader)))
+	for _, m := range v.Members {
+		s.note("group member", "%s %v %q %q %d %d %x %x", s.name("member", m.MemberID), m.InstanceID, m.ClientID, m.ClientHost,
+			m.RebalanceTimeoutMillis, m.SessionTimeoutMillis, m.Subscription, m.Assignment)
+	}
+}
+
+// readRecords decodes the records of an uncompressed batch.
+func readRecords(s *session, b *kmsg.RecordBatch) []kmsg.Record {
+	var out []kmsg.Record
+	for rest := b.Records; len(rest) > 0; {
+		length, n := binary.Varint(rest)
+		if n <= 0 || int(length) > len(rest)-n {
+			s.note("record", "cut")
+			return out
+		}
+		var r kmsg.Record
+		if err := r.ReadFrom(rest[:n+int(length)]); err != nil {
+			s.note("record", "%v", err)
+			return out
+		}
+		out = append(out, r)
+		rest = rest[n+int(length):]
+	}
+	return out
+}
+
+// javaHash is String.hashCode of ASCII text that hashes to a positive number.
+func javaHash(text string) int32 {
+	h := int32(0)
+	for _, c := range []byte(text) {
+		h = 31*h + int32(c)
+	}
+	return h
 }

@@ -156,7 +156,7 @@ func (t *transcript) named(kind string, v reflect.Value) string {
 var unordered = map[string]string{
 	"Topics": "Topic", "Partitions": "Partition", "Configs": "Name", "ApiKeys": "ApiKey", "Brokers": "NodeID",
 	"SupportedFeatures": "Name", "FinalizedFeatures": "Name", "Resources": "ResourceName",
-	"Groups": "Group", "ConfigResources": "Name", "ConfigSynonyms": "",
+	"Groups": "Group", "ConfigResources": "Name", "ConfigSynonyms": "", "Members": "MemberID",
 }
 
 func (t *transcript) slice(step, path string, v reflect.Value) {
@@ -177,7 +177,13 @@ func (t *transcript) slice(step, path string, v reflect.Value) {
 	last := path[strings.LastIndexByte(path, ' ')+1:]
 	by := unordered[last]
 	if by != "" && len(list) > 0 && list[0].Kind() == reflect.Struct {
-		sort.SliceStable(list, func(i, j int) bool { return sortKey(list[i], by) < sortKey(list[j], by) })
+		key := func(v reflect.Value) string {
+			if kind := naming[by]; kind != "" { // by the name it goes by; those that have none yet come first
+				return t.names[kind+" "+sortKey(v, by)]
+			}
+			return sortKey(v, by)
+		}
+		sort.SliceStable(list, func(i, j int) bool { return key(list[i]) < key(list[j]) })
 	}
 	t.note(step+path, "%d", len(list))
 	for i, e := range list {
