@@ -21,25 +21,10 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	waiting, all := 0, 0
-	first := ""
-	for _, t := range s.deps.Meta.Image().Topics() {
-		for i, p := range t.Partitions {
-			if p.Leader != s.deps.NodeID {
-				continue
-			}
-			all++
-			if !s.deps.Replica.Ready(t.Name, int32(i)) {
-				waiting++
-				if first == "" {
-					first = fmt.Sprintf("%s-%d", t.Name, i)
-				}
-			}
-		}
-	}
-	if waiting > 0 {
-		http.Error(w, fmt.Sprintf("%d of %d partitions are not served yet, the first is %s", waiting, all, first), http.StatusServiceUnavailable)
+	r := s.deps.Replica.Readiness(s.deps.Meta.Image())
+	if r.Waiting > 0 {
+		http.Error(w, fmt.Sprintf("%d of %d partitions are not served yet, the first is %s", r.Waiting, r.Led, r.First), http.StatusServiceUnavailable)
 		return
 	}
-	fmt.Fprintf(w, "ok: %d partitions served\n", all)
+	fmt.Fprintf(w, "ok: %d partitions served\n", r.Led)
 }

@@ -87,6 +87,7 @@ func startNode(ctx context.Context, s settings, log *slog.Logger) (_ *node, err 
 			return nil, err
 		}
 	}
+	n.waitServed(ctx)
 	go func() {
 		if err := n.broker.Serve(listener); err != nil && !errors.Is(err, net.ErrClosed) {
 			n.fail(fmt.Errorf("serve Kafka clients: %w", err))
@@ -97,6 +98,30 @@ func startNode(ctx context.Context, s settings, log *slog.Logger) (_ *node, err 
 	}
 	log.Info("node serves", "node", b.NodeID, "kafka", n.Kafka, "http", n.HTTP, "dir", n.dir, "store", b.VarveTierStore, "set", s.names())
 	return n, nil
+}
+
+// servedLimit bounds how long clients are kept waiting in the listener's queue
+// for partitions to be opened. A client that is answered too early takes
+// "no leader" for an outage and stays away for seconds.
+const servedLimit = 10 * time.Second
+
+func (n *node) waitServed(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, servedLimit)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		r := n.replica.Readiness(n.meta.Image())
+		if r.Waiting == 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			n.log.Warn("some partitions are not served yet, clients are let in all the same", "waiting", r.Waiting, "led", r.Led, "first", r.First)
+			return
+		case <-tick.C:
+		}
+	}
 }
 
 func ignoreClosed(err error) error {

@@ -55,7 +55,7 @@ func tieredNode(t *testing.T) *node {
 		if time.Now().After(deadline) {
 			t.Fatalf("records never left local disk: %v %v", at, err)
 		}
-		<-time.After(20 * time.Millisecond) // polls: the manager has no hook for tests
+		<-time.After(20 * time.Millisecond) // the manager has no hook for tests
 	}
 }
 
