@@ -151,6 +151,7 @@ func (m *Manager) forget(p topic.Partition) error {
 		return fmt.Errorf("note the end of the removal of %s: %w", p, err)
 	}
 	m.log.Info("removed a deleted partition from the bucket", "topic", p.Topic, "partition", p.Index)
+	m.counts.drop(p.Topic)
 	if m.removed != nil {
 		m.removed(p)
 	}

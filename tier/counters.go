@@ -41,3 +41,10 @@ func (m *Manager) Counters() map[string]TopicCounters {
 	}
 	return out
 }
+
+// drop forgets a deleted topic's totals.
+func (c *counters) drop(topic string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.topics, topic)
+}

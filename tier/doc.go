@@ -16,6 +16,54 @@
 //	err = r.Commit(ctx, tier.Edit{LeaderEpoch: epoch, Add: []tier.AddSegment{obj.Add()}})
 //	chunk, err := r.Read(ctx, offset, maxBytes, upper)
 //
+// # Using the manager
+//
+//	m, err := tier.NewManager(tier.DefaultManagerConfig(), a, tier.ManagerDeps{JournalPath: "…/deletions"})
+//	lead := m.Lead(log)        // this broker leads the partition in log.LeaderEpoch()
+//	lead.Rolled()              // a segment was sealed
+//	lead.Advanced(stable)      // min(high watermark, last stable offset, durable end) moved
+//	m.Resign(p)                // leadership is over; uploads in flight are abandoned
+//	m.TopicDeleted(p)          // everything of p in the bucket goes, after a grace
+//
+// The manager's decisions are a pure core (core.go): step(event, now) → effects.
+// Its shell (manager.go, carryout.go) runs the effects: one goroutine owns the
+// core, calls that may block run beside it, and the core bounds how many. The
+// core works by deadlines and by what it is told; a partition with nothing to do
+// has no timer and makes no request.
+//
+// Lock order: none. Leadership.mu, Manager.mu, the journal's, the counters' and
+// the look pool's locks are leaves; no two are held together, and none across a
+// call to a Log or the store (the journal's is held across its own write).
+//
+// # Crashes
+//
+// Every step of the manager may be cut off: an object without a commit is an
+// orphan, a mark without a delete is deleted by the next leader, a start that was
+// committed stands although the log start had not followed. What a topic's
+// deletion still has to do is in a journal beside the manifest cache.
+//
+// # Non-obvious
+//
+//   - Only a claim, or a commit, under our epoch makes the cached manifest a
+//     fact. A cached state alone releases no local data and deletes nothing.
+//   - After a commit with an open outcome the manifest is read again before
+//     anything else is decided, and uploads in line are neither dropped nor
+//     repeated until then.
+//   - An upload that could not be committed within uploads' lifetime is given up,
+//     because collectors may take its object for an orphan from then on.
+//   - The grace of a mark runs on the steady clock of the leader that deletes,
+//     from when it first saw the mark. A clock that is set cannot shorten it.
+//   - Replicas roll at different offsets: a segment, or the active one, may
+//     straddle the archive's end. It is uploaded from the end on, and retention
+//     by size does not count it twice.
+//   - A start beyond the end is legal: what lay between was given up locally
+//     (copying disabled, an outage). The archive goes on with the segment that
+//     holds the start.
+//   - Tiering switched off drops the archive (State.Dropped) without moving the
+//     log start past the local part; only a Reset makes it usable again.
+//   - Orphans are collected by a leader that has something to commit: a partition
+//     that is never written again keeps what a crash left behind.
+//
 // # Order of deletion
 //
 // Advance the committed start, mark the segments below it, wait out the grace,

@@ -179,6 +179,7 @@ func (e evConfig) apply(c *core, now instant) {
 func (e evWake) apply(c *core, now instant) {
 	if p := c.parts[e.p]; p != nil {
 		p.dirty = true
+		p.rewatch = true // a watch that fired is spent
 		p.advance(c, now)
 	}
 }

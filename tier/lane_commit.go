@@ -110,6 +110,9 @@ func (p *partition) committed(c *core, cm *commitment, s State, now instant) {
 	if cm.uploads > 0 {
 		c.emit(fxRelease{p.ref(), cm.ids})
 	}
+	for _, id := range p.purge[:cm.purge] {
+		delete(p.deleting, id)
+	}
 	p.purge = append(p.purge[:0:0], p.purge[cm.purge:]...)
 	p.markedKnown = p.markedKnown && !cm.marks
 	p.learn(s)
@@ -133,7 +136,11 @@ func (p *partition) commitFailed(c *core, cm *commitment, err error, now instant
 		p.doubt, p.unsettled = true, true
 	}
 	if errors.Is(err, ErrConflict) && cm.purge > 0 {
-		p.purge, p.markedKnown = nil, false // the list we knew is not the committed one
+		// The list we knew is not the committed one.
+		for _, id := range p.purge {
+			delete(p.deleting, id)
+		}
+		p.purge, p.markedKnown = nil, false
 	}
 	if c.cfg.broken == mutantDeleteOnUnknown && cm.uploads > 0 {
 		p.deleteUncommitted(c)

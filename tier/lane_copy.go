@@ -46,6 +46,9 @@ func (p *partition) copyLane(c *core, now instant) {
 	}
 }
 
+// unwatched is no offset a watch could be set to.
+const unwatched = math.MinInt64
+
 // watchFor sets the offset whose stability wakes the partition.
 func (p *partition) watchFor(c *core, stable int64) {
 	if stable != p.watched {

@@ -68,6 +68,9 @@ func (p *partition) startDelete(c *core, batch []Marked, now instant) bool {
 	if !p.claimLane(c, now) || !c.deleteSlots.take(p, p.deletes) {
 		return false
 	}
+	if p.deleting == nil {
+		p.deleting = map[MarkID]bool{}
+	}
 	fx := fxDelete{ref: p.ref(), timeoutMillis: c.cfg.callMillis}
 	for _, m := range batch {
 		fx.ids = append(fx.ids, m.MarkID)

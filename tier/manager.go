@@ -162,6 +162,11 @@ func (m *Manager) handle(ev event) {
 	for _, fx := range m.core.step(ev, m.now()) {
 		m.carryOut(fx)
 	}
+	if e, ok := ev.(evLead); ok {
+		if p := m.core.parts[e.p]; p == nil || p.gen != e.gen {
+			delete(m.byGen, e.gen) // not taken: an older epoch, or a deleted topic
+		}
+	}
 }
 
 // Lead hands the partition to the manager: this broker leads it in

@@ -21,6 +21,7 @@ type partition struct {
 	looked, dirty bool
 	looking       bool
 	watched       int64 // what fxWatch was last set to
+	rewatch       bool  // the watch may have fired since
 
 	// The archive as last learnt. claimed: the manifest is held by our epoch.
 	remote      State
@@ -86,9 +87,8 @@ func newPartition(id topic.Partition, gen uint64, epoch int32, cfg TopicConfig, 
 	return &partition{
 		id: id, gen: gen, epoch: epoch, cfg: cfg,
 		dirty: true, window: 1, watched: math.MaxInt64, told: -2, wantStart: -1,
-		remote:   State{Start: -1, End: -1, LeaderEpoch: -1},
-		deleting: map[MarkID]bool{},
-		watch:    watchdog{movedAt: now.steady},
+		remote: State{Start: -1, End: -1, LeaderEpoch: -1},
+		watch:  watchdog{movedAt: now.steady},
 	}
 }
 
@@ -206,6 +206,9 @@ func (e evLooked) apply(c *core, now instant) {
 		p.lookRest.fail(now.steady, c.rng)
 	} else {
 		p.takeView(e.view, now)
+		if p.rewatch && !p.dirty {
+			p.rewatch, p.watched = false, unwatched // set it again, by what is seen now
+		}
 		p.lookRest.succeed()
 		p.watch.succeed("look")
 		// A wake that was missed must not cost more than the recheck interval. A

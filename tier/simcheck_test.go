@@ -245,6 +245,10 @@ func (s *sim) settled() {
 	if st.Marked > 0 {
 		s.fail("%d marks were never deleted; %s", st.Marked, describe(p))
 	}
+	if len(p.deleting) > 0 || len(p.purge) > 0 || len(p.marks) > 1 || len(p.uploads) > 0 {
+		s.fail("%d deletions, %d purges, %d sightings, %d uploads are still remembered; %s", len(p.deleting), len(p.purge),
+			len(p.marks), len(p.uploads), describe(p))
+	}
 	named := map[string]bool{}
 	r := s.truth.Partition(simPartition)
 	for _, x := range segments {
