@@ -10,9 +10,11 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/varvelog/varve/coordinator"
 	"github.com/varvelog/varve/hot"
+	"github.com/varvelog/varve/hot/batch"
 	"github.com/varvelog/varve/hot/vfs"
 	"github.com/varvelog/varve/meta"
 	"github.com/varvelog/varve/meta/conf"
@@ -149,5 +151,40 @@ func TestFranzGoProducesAndFetches(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+func TestRetriedBatchGetsItsFirstOffset(t *testing.T) {
+	s := startStack(t, nil)
+	c := dial(t, s.addr)
+	id := c.create(newTopic("events", 1))
+	send := func(epoch int16, sequence int32) kmsg.ProduceResponseTopicPartition {
+		b := batch.NewBuilder(batch.Options{Producer: &batch.Producer{ID: 77, Epoch: epoch, Sequence: sequence}})
+		for range 2 {
+			if err := b.Append(time.Now().UnixMilli(), nil, []byte("x"), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		q := produceRequest(13, -1, "", id, map[int32][]byte{0: b.Bytes()})
+		return c.ask(q).(*kmsg.ProduceResponse).Topics[0].Partitions[0]
+	}
+	for i := range int32(6) {
+		if got := send(0, 2*i); got.ErrorCode != 0 || got.BaseOffset != int64(2*i) {
+			t.Fatalf("batch %d: %+v", i, got)
+		}
+	}
+	for i := int32(1); i < 6; i++ { // the last five again
+		if got := send(0, 2*i); got.ErrorCode != 0 || got.BaseOffset != int64(2*i) {
+			t.Fatalf("batch %d again: %+v", i, got)
+		}
+	}
+	if got := send(0, 40); got.ErrorCode != codeOutOfOrderSequence || got.BaseOffset != -1 {
+		t.Fatalf("a gap: %+v", got)
+	}
+	if got := send(1, 0); got.ErrorCode != 0 || got.BaseOffset != 12 {
+		t.Fatalf("a new epoch: %+v", got)
+	}
+	if got := send(0, 12); got.ErrorCode != codeInvalidProducerEpoch {
+		t.Fatalf("the old epoch: %+v", got)
 	}
 }
