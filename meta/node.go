@@ -121,7 +121,11 @@ func (n *Node) start() error {
 	if n.cfg.faults != nil {
 		n.store.db = n.cfg.faults(n.store.db)
 	}
-	logger := raftLogger(n.log)
+	warn := slog.LevelWarn
+	if len(n.voters()) == 1 {
+		warn = slog.LevelDebug
+	}
+	logger := raftLogger(n.log, warn)
 	snapshots, err := openSnapshots(filepath.Join(n.cfg.Dir, "snapshots"))
 	if err != nil {
 		return err
