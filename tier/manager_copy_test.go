@@ -53,7 +53,7 @@ func TestOpenTransactionHoldsTieringBack(t *testing.T) {
 		g.l.lso = g.l.sealed[1].base // a transaction is open from the second segment on
 		g.lead = r.m.Lead(g)
 		r.pass(time.Hour)
-		r.wantEnd(g, g.l.sealed[0].end)
+		r.wantEnd(g, g.segments()[0].end)
 		g.commit()
 		r.pass(time.Second)
 		r.wantEnd(g, g.end())
@@ -134,7 +134,7 @@ func TestOutageBacklogDrainsAfterwards(t *testing.T) {
 		if n := r.counted.Stats().Requests() - start; n > 60*60 {
 			t.Errorf("%d requests in an hour of outage", n)
 		}
-		first := g.l.sealed[0].end
+		first := g.segments()[0].end
 		r.wantEnd(g, first)
 		r.faulty.Set()
 		r.pass(2 * time.Minute)
@@ -204,23 +204,23 @@ func TestRemoteMaxLagRollsAndUploadsTheActiveSegment(t *testing.T) {
 		cfg.MaxLagMillis = 60_000
 		g := r.leadWith(r.newLog(0, cfg), 0)
 		r.pass(time.Hour)
-		if g.rolls != 0 {
-			t.Fatalf("%d rolls of an empty segment", g.rolls)
+		if g.rollCount() != 0 {
+			t.Fatalf("%d rolls of an empty segment", g.rollCount())
 		}
 		// A single record in an idle log, stamped three years ago: age counts from
 		// its append.
 		g.append(time.Now().AddDate(-3, 0, 0).UnixMilli())
 		g.commit()
 		r.pass(40 * time.Second)
-		if g.rolls != 0 {
+		if g.rollCount() != 0 {
 			t.Error("rolled long before the lag is reached")
 		}
 		r.pass(20 * time.Second)
 		r.wantEnd(g, g.end())
 		puts := r.counted.Stats().Put.Requests
 		r.pass(24 * time.Hour)
-		if n := r.counted.Stats().Put.Requests - puts; n != 0 || g.rolls != 1 {
-			t.Errorf("%d PUTs and %d rolls on an idle log (AutoMQ #2326)", n, g.rolls)
+		if n := r.counted.Stats().Put.Requests - puts; n != 0 || g.rollCount() != 1 {
+			t.Errorf("%d PUTs and %d rolls on an idle log (AutoMQ #2326)", n, g.rollCount())
 		}
 	})
 }
@@ -237,8 +237,8 @@ func TestOutageDoesNotCutSmallSegments(t *testing.T) {
 			g.commit()
 			r.pass(30 * time.Second)
 		}
-		if g.rolls > 1 {
-			t.Errorf("%d rolls in an hour of outage", g.rolls)
+		if g.rollCount() > 1 {
+			t.Errorf("%d rolls in an hour of outage", g.rollCount())
 		}
 		r.faulty.Set()
 		r.pass(3 * time.Minute)
@@ -252,7 +252,7 @@ func TestCopyLagDelaysUploadUntilOneOfItsConditionsHolds(t *testing.T) {
 		cfg.CopyLagMillis, cfg.CopyLagBytes = 600_000, -1
 		cfg.LocalRetentionBytes = 5_000 // −1 of the bytes is the local retention
 		g := r.leadWith(r.newLog(0, cfg), 1)
-		first := g.l.sealed[0].end
+		first := g.segments()[0].end
 		r.pass(9 * time.Minute)
 		if _, ok := r.m.PartitionStatus(g.p); !ok || r.state(g.p).End != -1 {
 			t.Error("uploaded before remote.copy.lag.ms")
@@ -260,7 +260,7 @@ func TestCopyLagDelaysUploadUntilOneOfItsConditionsHolds(t *testing.T) {
 		r.pass(2 * time.Minute)
 		r.wantEnd(g, first)
 		g.fill(1, 3)
-		second := g.l.sealed[1].end
+		second := g.segments()[1].end
 		r.pass(time.Minute)
 		r.wantEnd(g, first)
 		g.fill(10, 3) // enough bytes behind it
@@ -423,7 +423,7 @@ func TestRecordsDeletedBeforeTheirUploadDoNotStopTiering(t *testing.T) {
 		r.faulty.Set(objstore.Rule{Op: objstore.OpPut, Key: "*/seg/*", Delay: 5 * time.Second})
 		g.fill(6, 4)
 		r.pass(time.Second)
-		inside := g.l.sealed[5].base + 2
+		inside := g.segments()[5].base + 2
 		if err := g.AdvanceLogStart(inside); err != nil {
 			t.Fatal(err)
 		}

@@ -37,7 +37,7 @@ func TestRetentionByTimeFollowsTheOrderOfDeletion(t *testing.T) {
 		}
 		r.pass(2 * time.Minute)
 		st := r.state(g.p)
-		if start := g.l.sealed[0].base; st.Start != start || g.Offsets().LogStart != start {
+		if start := g.segments()[0].base; st.Start != start || g.Offsets().LogStart != start {
 			t.Fatalf("archive starts at %d, log at %d, want %d", st.Start, g.Offsets().LogStart, start)
 		}
 		if n, _ := r.objects(g.p); n != 4 || st.Marked != 2 {
@@ -60,7 +60,7 @@ func TestRetentionBySizeCountsEachByteOnce(t *testing.T) {
 	inRig(t, nil, func(r *rig) {
 		g := r.leadWith(r.newLog(0, defaultTopic()), 10)
 		r.pass(time.Minute)
-		size := g.l.sealed[0].SizeBytes()
+		size := g.segments()[0].SizeBytes()
 		// An object that no manifest names must not count.
 		if _, err := r.mem.Put(context.Background(), r.archive.Partition(g.p).Key(SegmentID{Base: 1, Random: 1}),
 			objstore.Bytes(make([]byte, 1<<20)), objstore.PutOptions{}); err != nil {
@@ -84,7 +84,7 @@ func TestNewLeaderDeletesNothingBeforeItKnowsTheArchive(t *testing.T) {
 		cfg := defaultTopic()
 		g := r.leadWith(r.newLog(0, cfg), 10)
 		r.pass(time.Minute)
-		size := g.l.sealed[0].SizeBytes()
+		size := g.segments()[0].SizeBytes()
 		r.faulty.Set(objstore.Rule{Fault: objstore.FaultSlowDown})
 		r.restart()
 		cfg.RetentionBytes = 3 * size
@@ -118,10 +118,10 @@ func TestExpiredDataGoesLocallyDuringAnOutage(t *testing.T) {
 			g.fill(1, 2)
 			r.pass(time.Minute)
 		}
-		if n := len(g.l.sealed); n > 70 {
+		if n := len(g.segments()); n > 70 {
 			t.Errorf("%d segments of the last 3 hours are kept, retention is 1 hour", n)
 		}
-		if first := g.l.sealed[0].MaxTimestamp(); time.Since(time.UnixMilli(first)) < 55*time.Minute {
+		if first := g.segments()[0].MaxTimestamp(); time.Since(time.UnixMilli(first)) < 55*time.Minute {
 			t.Errorf("data of %v ago went before its time", time.Since(time.UnixMilli(first)))
 		}
 		r.faulty.Set()
@@ -216,7 +216,7 @@ func TestRetentionCutBeyondTheHeadsRoomForMarks(t *testing.T) {
 		g.lead = r.m.Lead(g)
 		r.pass(10 * time.Minute)
 		r.wantEnd(g, g.end())
-		size := g.l.sealed[0].SizeBytes()
+		size := g.segments()[0].SizeBytes()
 		g.set(func(c *TopicConfig) { c.RetentionBytes = 100 * size })
 		r.pass(3 * time.Hour)
 		st := r.state(g.p)
@@ -233,7 +233,7 @@ func TestDeleteRecordsRemovesWhatLiesBelow(t *testing.T) {
 	inRig(t, nil, func(r *rig) {
 		g := r.leadWith(r.newLog(0, defaultTopic()), 4)
 		r.pass(time.Second)
-		inside := g.l.sealed[2].base + 2
+		inside := g.segments()[2].base + 2
 		if err := g.AdvanceLogStart(inside); err != nil {
 			t.Fatal(err)
 		}
@@ -271,7 +271,7 @@ func TestExpiredActiveSegmentIsRolledAndDropped(t *testing.T) {
 		g.lead = r.m.Lead(g)
 		g.commit()
 		r.pass(9 * time.Minute)
-		if g.rolls != 0 {
+		if g.rollCount() != 0 {
 			t.Error("rolled before it expired")
 		}
 		r.pass(2 * time.Minute)

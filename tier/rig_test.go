@@ -3,7 +3,7 @@ package tier
 import (
 	"context"
 	"fmt"
-	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -272,4 +272,15 @@ func (r *rig) wantEnd(g *rigLog, end int64) {
 	}
 }
 
-const forever = math.MaxInt64
+// segments are the sealed segments as they are now.
+func (g *rigLog) segments() []*simSegment {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.l.sealed)
+}
+
+func (g *rigLog) rollCount() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.rolls
+}
