@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -142,6 +143,19 @@ func (n *node) stop() {
 	if n.archive != nil {
 		n.must(n.archive.Close(ctx))
 	}
+}
+
+// stopAfterFault closes everything after the disk has failed: the hot store says so, and that is right.
+func (n *node) stopAfterFault() {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	n.must(n.m.Close(ctx))
+	n.must(n.tier.Close(ctx))
+	if err := n.hot.Close(ctx); !errors.Is(err, hot.ErrOffline) {
+		n.t.Fatalf("a store with a failed log closed with %v", err)
+	}
+	n.must(n.archive.Close(ctx))
 }
 
 // crash cuts the power: the next start sees what was synced.

@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/varvelog/varve/hot"
 	"github.com/varvelog/varve/hot/batch"
+	"github.com/varvelog/varve/hot/vfs"
 	"github.com/varvelog/varve/meta/topic"
 )
 
@@ -175,5 +177,56 @@ func TestLongPollsWakeOnDataAndOnLeadership(t *testing.T) {
 	beyond.Close()
 	if n := p.watchers.n.Load(); n != 0 {
 		t.Fatalf("%d watches left", n)
+	}
+}
+
+func TestFirstDiskErrorTakesThePartitionOfflineAndAcknowledgesNothing(t *testing.T) {
+	for _, op := range []vfs.Op{vfs.OpSync, vfs.OpWrite} {
+		t.Run(string(op), func(t *testing.T) {
+			n := newNode(t)
+			faults := vfs.NewFaults(n.disk)
+			n.fs = faults
+			n.start()
+			defer n.stopAfterFault()
+			p := n.want("events", topic.NewID(), 3, nil)
+			n.produce(p, batch.None, record{ts: now(), value: "a"})
+			w := n.m.NewWaiter(1)
+			defer w.Close()
+			w.Watch(p, 1, ReadUncommitted)
+
+			faults.Inject(vfs.Rule{Ops: []vfs.Op{op}, Path: "*.log", Count: -1, Err: syscall.EIO})
+			verdict := make(chan error, 1)
+			a, err := p.Append(build(t, batch.None, record{ts: now(), value: "b"}), AppendRequest{Acks: -1, Version: 12, Now: now()})
+			if err != nil {
+				verdict <- err
+			} else {
+				p.OnCommitted(a.LeaderEpoch, a.LastOffset, func(err error) { verdict <- err })
+			}
+			if err := <-verdict; !errors.Is(err, ErrOffline) {
+				t.Fatalf("the append got %v, want ErrOffline", err)
+			}
+			<-w.C()
+			if n.m.Ready("events", 0) {
+				t.Error("an offline partition is not ready")
+			}
+			if _, err := p.Append(build(t, batch.None, record{ts: now(), value: "c"}), AppendRequest{Acks: 1, Version: 12, Now: now()}); !errors.Is(err, ErrOffline) {
+				t.Errorf("a later append got %v", err)
+			}
+			if _, err := n.fetch(p, 0, 100, ReadUncommitted); !errors.Is(err, ErrOffline) {
+				t.Errorf("a later read got %v", err)
+			}
+			n.m.mu.Lock()
+			s := n.m.slots[keyOf(p.id)]
+			n.m.setLocked(p.id, s.want)
+			n.m.mu.Unlock()
+			n.wait("the worker to have looked", func() bool {
+				n.m.mu.Lock()
+				defer n.m.mu.Unlock()
+				return !s.queued && !s.taken && !s.pending
+			})
+			if n.m.Ready("events", 0) {
+				t.Error("a newer image brought an offline partition back")
+			}
+		})
 	}
 }
