@@ -71,6 +71,20 @@ var (
 	storeFailures = counter("varve_store_failures_total", "Requests to the bucket that failed.", "op")
 	storeBytes    = counter("varve_store_bytes_total", "Body bytes to and from the bucket.", "op")
 
+	fetchRequests = counter("kafka_server_brokertopicmetrics_remotefetchrequests_total", "Reads of the archive.")
+	fetchErrors   = counter("kafka_server_brokertopicmetrics_remotefetcherrors_total", "Reads of the archive that failed.")
+	fetchBytes    = counter("kafka_server_brokertopicmetrics_remotefetchbytes_total", "Bytes read from the archive, as log bytes.")
+	lookups       = counter("varve_tier_lookups_total", "Time lookups in the archive.")
+	lookupErrors  = counter("varve_tier_lookuperrors_total", "Time lookups in the archive that failed.")
+	chunkHits     = counter("varve_tier_chunkhits_total", "Chunks that a read found in memory.")
+	chunkWaits    = counter("varve_tier_chunkwaits_total", "Chunks that a read waited for.")
+	chunkFetches  = counter("varve_tier_chunkfetches_total", "Requests for ranges of chunks.")
+	aheadFetches  = counter("varve_tier_aheadfetches_total", "Of those, the ones that were ahead of every reader.")
+	indexFetches  = counter("varve_tier_indexfetches_total", "Requests for indexes of objects.")
+	damaged       = counter("varve_tier_damaged_total", "Chunks and indexes that failed a check; each is to be looked into.")
+	cacheBytes    = gauge("varve_tier_cachebytes", "Bytes in the archive's memory.", "cache")
+	cacheLimit    = gauge("varve_tier_cachelimitbytes", "Bound of the chunk cache.")
+
 	requests    = counter("kafka_network_requestmetrics_requests_total", "Requests by API.", "request")
 	connections = gauge("kafka_server_socketservermetrics_connection_count", "Open client connections.")
 	refused     = counter("varve_connections_refused_total", "Connections turned away by a cap.")
@@ -193,6 +207,7 @@ func (r *rooms) tiering(ch chan<- prometheus.Metric) {
 		atRisk.send(ch, l.seconds, topic)
 	}
 	stuck.send(ch, float64(halted))
+	r.archive(ch)
 	stats := r.deps.Store.Stats()
 	for _, op := range objstore.Ops() {
 		s := stats.Of(op)
@@ -200,6 +215,25 @@ func (r *rooms) tiering(ch chan<- prometheus.Metric) {
 		storeFailures.send(ch, float64(s.Failures), string(op))
 		storeBytes.send(ch, float64(s.Bytes), string(op))
 	}
+}
+
+func (r *rooms) archive(ch chan<- prometheus.Metric) {
+	s := r.deps.Archive.ReadStats()
+	fetchRequests.send(ch, float64(s.Reads))
+	fetchErrors.send(ch, float64(s.ReadErrors))
+	fetchBytes.send(ch, float64(s.ReadBytes))
+	lookups.send(ch, float64(s.Lookups))
+	lookupErrors.send(ch, float64(s.LookupErrors))
+	chunkHits.send(ch, float64(s.ChunkHits))
+	chunkWaits.send(ch, float64(s.ChunkWaits))
+	chunkFetches.send(ch, float64(s.Fetches))
+	aheadFetches.send(ch, float64(s.AheadFetches))
+	indexFetches.send(ch, float64(s.IndexFetches))
+	damaged.send(ch, float64(s.Damaged))
+	cacheBytes.send(ch, float64(s.CacheBytes), "chunks")
+	cacheBytes.send(ch, float64(s.IndexBytes), "indexes")
+	cacheBytes.send(ch, float64(s.ManifestBytes), "manifests")
+	cacheLimit.send(ch, float64(s.CacheBytesMax))
 }
 
 // lag is how far a topic's offload is behind.

@@ -32,6 +32,7 @@ type Deps struct {
 	Replica *replica.Manager
 	Broker  *broker.Server
 	Tier    *tier.Manager     // nil without a bucket
+	Archive *tier.Archive     // nil without a bucket
 	Store   *objstore.Counted // nil without a bucket
 
 	// Failed gives the failure that the process cannot live with, nil while

@@ -9,9 +9,12 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/varvelog/varve/meta/conf"
 )
 
 const (
@@ -138,6 +141,7 @@ func (r *runner) run(ctx context.Context, s settings, out, logTo io.Writer) (err
 	if err != nil {
 		return err
 	}
+	limitMemory(&n.conf)
 	defer func() {
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopLimit)
 		defer cancel()
@@ -156,6 +160,17 @@ func (r *runner) run(ctx context.Context, s settings, out, logTo io.Writer) (err
 		return nil
 	case err := <-n.failed:
 		return err
+	}
+}
+
+// memoryRoom is what the process may take beyond its bounded buffers.
+const memoryRoom = 256 << 20
+
+// limitMemory tells the collector how much the buffers and caches may take, so
+// that a replay's garbage does not double them. GOMEMLIMIT wins.
+func limitMemory(b *conf.Broker) {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(b.VarveTierCacheBytes + b.VarveRequestMemoryBytes + memoryRoom)
 	}
 }
 

@@ -415,7 +415,7 @@ func (n *node) openHTTP(context.Context) error {
 	n.HTTP = l.Addr().String()
 	server := ops.New(ops.Deps{
 		NodeID: n.conf.NodeID, Version: version, StoreURL: n.conf.VarveTierStore,
-		Meta: n.meta, Hot: n.hot, Replica: n.replica, Broker: n.broker, Tier: n.tier, Store: n.store,
+		Meta: n.meta, Hot: n.hot, Replica: n.replica, Broker: n.broker, Tier: n.tier, Archive: n.archive, Store: n.store,
 		Failed: n.failure, Logger: n.log.With("room", "ops"),
 	})
 	go func() {

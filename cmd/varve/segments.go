@@ -117,5 +117,10 @@ func segmentCells(list []ops.PartitionSegments) [][]string {
 	return cells
 }
 
-// moment prints a timestamp in milliseconds.
-func moment(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z") }
+// moment prints a timestamp in milliseconds; a negative one is none.
+func moment(ms int64) string {
+	if ms < 0 {
+		return "-"
+	}
+	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z")
+}
