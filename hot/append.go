@@ -84,7 +84,7 @@ func (l *Log) appendLocked(b []byte, first batch.Batch, o *AppendOptions) (Appen
 	if err := l.Err(); err != nil {
 		return Appended{}, err
 	}
-	if l.store.full.Load() {
+	if !l.store.roomFor(int64(len(b))) {
 		return Appended{}, l.store.diskFullError()
 	}
 	if first.HasProducer() {
@@ -347,8 +347,13 @@ func (l *Log) reserveLocked(need int64) {
 	}
 	step := min(max(t.pos, 64<<10), limit)
 	to := min(t.pos+need+step, max(l.config.Load().SegmentBytes, t.pos+need))
+	if l.store.spare() < 2*(to-t.pos) {
+		t.reserved = t.pos + need // nothing to spare for later
+		return
+	}
 	// A disk that cannot reserve will say so again at the write.
 	if err := t.h.file.Preallocate(to); err == nil {
+		l.store.unseen.Add(to - max(t.reserved, t.pos))
 		t.reserved = to
 	} else {
 		t.reserved = t.pos + need

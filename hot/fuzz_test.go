@@ -80,20 +80,21 @@ func FuzzEpochs(f *testing.F) {
 }
 
 func FuzzJournal(f *testing.F) {
-	j := &journal{live: map[journalKey]partitionState{keyOf(testPartition): newPartitionState(5)}}
+	st := newPartitionState(5)
+	j := &journal{live: map[journalKey]*partitionState{keyOf(testPartition): &st}}
 	f.Add(j.encodeLocked())
 	f.Fuzz(func(t *testing.T, b []byte) {
-		j := &journal{live: map[journalKey]partitionState{}}
+		j := &journal{live: map[journalKey]*partitionState{}}
 		if err := j.load(b); err != nil {
 			return
 		}
-		again := &journal{live: map[journalKey]partitionState{}}
+		again := &journal{live: map[journalKey]*partitionState{}}
 		if err := again.load(j.encodeLocked()); err != nil || len(again.live) != len(j.live) {
 			t.Fatalf("not the same again: %v", err)
 		}
 		for k, s := range j.live {
-			if again.live[k] != s {
-				t.Fatalf("%+v became %+v", s, again.live[k])
+			if *again.live[k] != *s {
+				t.Fatalf("%+v became %+v", *s, *again.live[k])
 			}
 		}
 	})

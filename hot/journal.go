@@ -139,7 +139,7 @@ type journal struct {
 	file   vfs.File
 	at     int64 // end of the file
 	synced int64 // of it, durable
-	live   map[journalKey]partitionState
+	live   map[journalKey]*partitionState
 	failed error
 	buf    []byte
 }
@@ -147,7 +147,7 @@ type journal struct {
 // openJournal reads the journal in dir, or starts one. sum is the checksum of
 // the file as it was found, for the clean-shutdown marker.
 func openJournal(fs vfs.FS, dir string) (j *journal, sum uint32, err error) {
-	j = &journal{fs: fs, path: filepath.Join(dir, journalName), live: map[journalKey]partitionState{}}
+	j = &journal{fs: fs, path: filepath.Join(dir, journalName), live: map[journalKey]*partitionState{}}
 	b, err := vfs.ReadFile(fs, j.path, journalBytesMax)
 	switch {
 	case errors.Is(err, vfs.ErrNotExist):
@@ -180,7 +180,7 @@ func (j *journal) load(b []byte) error {
 		if kind == recordRemoved {
 			delete(j.live, k)
 		} else {
-			j.live[k] = s
+			j.live[k] = &s
 		}
 	}
 	return nil
@@ -191,7 +191,7 @@ func (j *journal) encodeLocked() []byte {
 	copy(b, journalMagic)
 	binary.BigEndian.PutUint32(b[8:], journalVersion)
 	for k, s := range j.live {
-		b = appendJournalRecord(b, recordState, k, &s)
+		b = appendJournalRecord(b, recordState, k, s)
 	}
 	return b
 }
@@ -216,19 +216,26 @@ func (j *journal) rewriteLocked() error {
 func (j *journal) state(k journalKey) (partitionState, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	s, ok := j.live[k]
-	return s, ok
+	if s, ok := j.live[k]; ok {
+		return *s, true
+	}
+	return partitionState{}, false
 }
 
 // put records a partition's state; sync makes it durable.
 func (j *journal) put(k journalKey, s partitionState) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if old, ok := j.live[k]; ok && old == s {
+	at, ok := j.live[k]
+	if ok && *at == s {
 		return j.failed
 	}
-	j.live[k] = s
-	return j.appendLocked(recordState, k, &s)
+	if !ok {
+		at = new(partitionState)
+		j.live[k] = at
+	}
+	*at = s
+	return j.appendLocked(recordState, k, at)
 }
 
 func (j *journal) remove(k journalKey) error {
@@ -239,7 +246,7 @@ func (j *journal) remove(k journalKey) error {
 		return j.failed
 	}
 	delete(j.live, k)
-	return j.appendLocked(recordRemoved, k, &s)
+	return j.appendLocked(recordRemoved, k, s)
 }
 
 func (j *journal) appendLocked(kind byte, k journalKey, s *partitionState) error {

@@ -268,11 +268,19 @@ func (l *Log) assignEpochLocked(epoch int32, start int64) error {
 	return nil
 }
 
+// noChain and noEntry stand for themselves in every log without epochs.
+var (
+	noChain lineage.Chain
+	noEntry = lineage.Entry{Epoch: lineage.NoEpoch, Start: lineage.NoOffset}
+)
+
 func (l *Log) setChain(c lineage.Chain) {
-	latest := lineage.Entry{Epoch: lineage.NoEpoch, Start: lineage.NoOffset}
-	if n := len(c); n > 0 {
-		latest = c[n-1]
+	if len(c) == 0 {
+		l.chain.Store(&noChain)
+		l.latest.Store(&noEntry)
+		return
 	}
+	latest := c[len(c)-1]
 	l.chain.Store(&c)
 	l.latest.Store(&latest)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -231,15 +232,31 @@ func (s *Store) appended(l *Log, n int64) {
 	l.grown.Add(n)
 	l.changed.Store(true)
 	s.syncer.push(l, false)
-	if s.unseen.Add(n) > measureBytes {
-		s.unseen.Store(0)
-		s.measure()
-	}
+	s.unseen.Add(n)
 }
 
-// measureBytes is how much may be appended before the disk is looked at again
-// without waiting for the tick.
-const measureBytes = 64 << 20
+// spare is how many bytes above the reserve there are, counting what was
+// appended and reserved since the disk was looked at as gone.
+func (s *Store) spare() int64 {
+	u := s.usage.Load()
+	if u == nil {
+		return math.MaxInt64
+	}
+	return int64(min(u.DiskFree, math.MaxInt64)) - int64(min(u.Reserve, math.MaxInt64)) - s.unseen.Load()
+}
+
+// roomFor says whether n bytes can be appended without touching the reserve.
+// It looks at the disk again when its last look does not settle that.
+func (s *Store) roomFor(n int64) bool {
+	if !s.full.Load() && s.spare() >= n {
+		return true
+	}
+	if s.full.Load() {
+		return false // the tick opens the door again
+	}
+	s.measure()
+	return !s.full.Load() && s.spare() >= n
+}
 
 // reserve is the free space to be kept, in bytes.
 func (s *Store) reserve(total uint64) uint64 {
@@ -251,6 +268,7 @@ func (s *Store) reserve(total uint64) uint64 {
 
 // measure looks at the disk and opens or shuts the door for appends.
 func (s *Store) measure() {
+	s.unseen.Store(0)
 	total, free, err := s.fs.Usage(s.config.Dir)
 	if err != nil {
 		s.logger.Warn("free space cannot be measured", "dir", s.config.Dir, "err", err)

@@ -104,9 +104,8 @@ func (l *Log) cut(seg *segment, h *handle, ix *segIndex, size int64, r readReque
 	if err != nil {
 		return nil, l.readFailed(seg, ix, size, first.pos, err)
 	}
-	none := &Slice{start: first.base, next: r.offset}
 	if first.last >= r.upper {
-		return none, nil
+		return &Slice{start: first.base, next: r.offset}, nil
 	}
 	to := size
 	if !whole && r.upper < r.edge.end {
@@ -126,7 +125,7 @@ func (l *Log) cut(seg *segment, h *handle, ix *segIndex, size int64, r readReque
 		case r.minOne:
 			to = first.pos + first.size
 		default:
-			return none, nil
+			return &Slice{start: first.base, next: r.offset}, nil
 		}
 	}
 	return &Slice{files: l.store.files, h: h, seg: seg, pos: first.pos, n: to - first.pos, start: first.base, next: -1}, nil
