@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sort"
 
 	"github.com/varvelog/varve/hot/batch"
 	"github.com/varvelog/varve/hot/lineage"
@@ -158,21 +159,8 @@ func (l *Log) dropBeyond(i int, pos, off int64) error {
 	}
 	seg.size.Store(pos)
 	l.markUnsynced(seg, h)
-	txns, whole, err := seg.readTxns()
-	if err == nil && !whole {
-		txns, err = seg.rebuildTxns(off)
-	}
-	if err != nil {
+	if err := l.cutTxns(seg, off); err != nil {
 		return err
-	}
-	kept := txns[:0]
-	for _, t := range txns {
-		if t.LastOffset < off {
-			kept = append(kept, t)
-		}
-	}
-	if err := l.restoreTxns(seg, kept); err != nil {
-		return l.fail("truncating a transaction index", err)
 	}
 	l.sized.Store(-1)
 	l.snapAt.Store(0)
@@ -181,6 +169,22 @@ func (l *Log) dropBeyond(i int, pos, off int64) error {
 	}
 	// The next checkpoint, or close, must find a tail to record.
 	return l.needTailLocked()
+}
+
+// cutTxns drops what the transaction index says about offsets from off on.
+func (l *Log) cutTxns(seg *segment, off int64) error {
+	txns, whole, err := seg.readTxns()
+	if err == nil && !whole {
+		txns, err = seg.rebuildTxns(off)
+	}
+	if err != nil {
+		return err
+	}
+	n := sort.Search(len(txns), func(i int) bool { return txns[i].LastOffset >= off })
+	if err := l.restoreTxns(seg, txns[:n]); err != nil {
+		return l.fail("truncating a transaction index", err)
+	}
+	return nil
 }
 
 // reloadProducers rebuilds producer state for the shortened log.
