@@ -118,13 +118,14 @@ func (s *Server) offsetFetchGroup(r *request, q *kmsg.OffsetFetchRequestGroup) k
 	return g
 }
 
-// allOffsets groups the offsets by topic. By id, topics that are gone cannot be named and are left out.
+// allOffsets groups the offsets by topic. By id, topics that are gone cannot be named and are left out, and so is what was
+// committed for a topic that another has taken the name of.
 func allOffsets(r *request, img *meta.Image, offsets []coordinator.CommittedOffset) []kmsg.OffsetFetchResponseGroupTopic {
 	var out []kmsg.OffsetFetchResponseGroupTopic
 	for i := range offsets {
 		o := &offsets[i]
 		known := img.Topic(o.Topic)
-		if r.version >= 10 && known == nil {
+		if known == nil && r.version >= 10 || known != nil && !o.ID.IsZero() && o.ID != known.ID {
 			continue
 		}
 		if len(out) == 0 || out[len(out)-1].Topic != o.Topic {

@@ -37,6 +37,7 @@ type Coordinator struct {
 	logger *slog.Logger
 	ctx    context.Context
 	cancel context.CancelFunc
+	began  time.Time     // see now
 	stop   chan struct{} // closed when Close begins
 	// stopped is closed when every shard has ended and answered those who waited.
 	stopped     chan struct{}
@@ -60,7 +61,7 @@ func Open(cfg Config, deps Deps) (*Coordinator, error) {
 	}
 	c := &Coordinator{
 		cfg: cfg, deps: deps, logger: deps.Logger, stop: make(chan struct{}), stopped: make(chan struct{}),
-		wake: make(chan struct{}, 1), shards: make(map[int32]*shard),
+		began: time.Now(), wake: make(chan struct{}, 1), shards: make(map[int32]*shard),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.wg.Go(c.follow)
@@ -91,6 +92,9 @@ func (c *Coordinator) Close(ctx context.Context) error {
 	}
 }
 
+// now is milliseconds that pass evenly, whatever becomes of the time of day.
+func (c *Coordinator) now() int64 { return int64(time.Since(c.began) / time.Millisecond) }
+
 // image takes a new metadata image.
 func (c *Coordinator) image(prev, next *meta.Image) {
 	select {
@@ -109,9 +113,15 @@ func (c *Coordinator) image(prev, next *meta.Image) {
 			gone.keep = now.ID
 		}
 		c.each(func(s *shard) {
-			// A shard that is not ready reads the offsets back later; they expire like any that nobody needs.
-			if s.ready() {
-				s.do(c.ctx, gone)
+			// A shard that is not ready reads the offsets back later; they expire like any that nobody needs, and are not
+			// given out for the topic that has the name then.
+			for range 3 {
+				if !s.ready() {
+					return
+				}
+				if _, err := s.do(c.ctx, gone); err == nil {
+					return
+				}
 			}
 		})
 	}

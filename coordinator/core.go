@@ -9,7 +9,10 @@ type core struct {
 	groups map[string]*group
 	timers timers
 	now    int64 // of the step under way
-	out    effects
+	// skew is what must be added to now for the time of day. Deadlines are kept in a time that only goes forward evenly, so
+	// that setting the clock ends no session; what is written down, and the age of what was, are the time of day.
+	skew int64
+	out  effects
 }
 
 // event is a request on its way into a core. ticket is never 0.
@@ -130,13 +133,16 @@ func (c *core) reply(ticket uint64, result any, err error) {
 
 func (c *core) write(r record) { c.out.records = append(c.out.records, r) }
 
+// wall is the time of day.
+func (c *core) wall() int64 { return c.now + c.skew }
+
 func (c *core) group(id string) *group { return c.groups[id] }
 
 // groupOrNew finds or makes a group.
 func (c *core) groupOrNew(id string) *group {
 	g := c.groups[id]
 	if g == nil {
-		g = newGroup(id, c.now)
+		g = newGroup(id, c.wall())
 		c.groups[id] = g
 	}
 	return g

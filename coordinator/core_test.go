@@ -378,3 +378,33 @@ func countOffsets(g *group) int {
 	}
 	return n
 }
+
+func TestSettingTheClockEndsNoSession(t *testing.T) {
+	cfg := DefaultConfig()
+	c := newCore(&cfg, 0)
+	const day = 24 * 60 * 60 * 1000
+	c.skew = 20_000 * day // it is 2024
+	join := &JoinRequest{
+		Group: "g", ClientID: "c", SessionMillis: 10_000, RebalanceMillis: 600_000, ProtocolType: consumerProtocol,
+		Protocols: []Protocol{{Name: "range"}},
+	}
+	c.step(event{ticket: 1, newID: "1", body: join}, 0)
+	c.step(event{ticket: 2, body: &CommitRequest{Group: "h", Generation: NoGeneration, RetentionMillis: -1, Partitions: []CommitPartition{{Topic: "t"}}}}, 0)
+	for _, skew := range []int64{c.skew + 3*day, c.skew - 3*day, 0} {
+		c.skew = skew
+		c.step(event{ticket: 3, body: &HeartbeatRequest{Group: "g", MemberID: "c-1", Generation: 1}}, c.now+4000)
+		if e := c.take(); e.replies[len(e.replies)-1].err != nil {
+			t.Fatalf("heartbeat: %v", e.replies[len(e.replies)-1].err)
+		}
+		c.tick(c.now + 5000)
+	}
+	if len(c.groups["g"].members) != 1 || len(c.groups["h"].offsets) != 1 {
+		t.Errorf("groups %+v", c.groups)
+	}
+	// The age of offsets is a matter of the time of day.
+	c.skew = 20_008 * day
+	c.tick(c.now + cfg.OffsetsRetentionCheckMillis)
+	if c.groups["h"] != nil {
+		t.Errorf("offsets of eight days ago: %+v", c.groups["h"])
+	}
+}

@@ -21,7 +21,7 @@ func (c *core) commit(e event, q *CommitRequest) {
 	}
 	expires := int64(-1)
 	if q.RetentionMillis >= 0 {
-		expires = c.now + q.RetentionMillis
+		expires = c.wall() + q.RetentionMillis
 	}
 	for i := range q.Partitions {
 		p := &q.Partitions[i]
@@ -30,7 +30,7 @@ func (c *core) commit(e event, q *CommitRequest) {
 			continue
 		}
 		o := offset{
-			offset: p.Offset, leaderEpoch: p.LeaderEpoch, metadata: p.Metadata, committed: c.now, expires: expires, id: p.ID,
+			offset: p.Offset, leaderEpoch: p.LeaderEpoch, metadata: p.Metadata, committed: c.wall(), expires: expires, id: p.ID,
 		}
 		rec := offsetRecord(g.id, p.Topic, p.Partition, &o)
 		if rec.size() > c.cfg.BatchBytesMax-batchOverhead {
@@ -133,7 +133,7 @@ func (g *group) committedOffset(p OffsetPartition) CommittedOffset {
 		return none
 	}
 	return CommittedOffset{
-		Topic: p.Topic, Partition: p.Partition, Offset: o.offset, LeaderEpoch: o.leaderEpoch, Metadata: o.metadata,
+		Topic: p.Topic, Partition: p.Partition, ID: o.id, Offset: o.offset, LeaderEpoch: o.leaderEpoch, Metadata: o.metadata,
 	}
 }
 
@@ -217,9 +217,9 @@ func (c *core) expired(g *group, topic string, o *offset) bool {
 		return false
 	}
 	if o.expires >= 0 {
-		return c.now >= o.expires
+		return c.wall() >= o.expires
 	}
-	return c.now-base >= c.cfg.OffsetsRetentionMillis
+	return c.wall()-base >= c.cfg.OffsetsRetentionMillis
 }
 
 func (c *core) groupIDs() []string {

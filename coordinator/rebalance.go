@@ -17,7 +17,7 @@ func (c *core) rebalance(g *group) {
 	}
 	c.cancelSync(g)
 	wasEmpty := g.state == Empty
-	g.to(PreparingRebalance, c.now)
+	g.to(PreparingRebalance, c.wall())
 	g.initial, g.newcomer = wasEmpty, false
 	if wasEmpty {
 		// Members of a new group tend to come together: wait for more of them.
@@ -74,7 +74,7 @@ func (c *core) completeJoin(g *group) {
 		c.setJoin(g, g.rebalanceMillis())
 		return
 	}
-	g.advance(c.now)
+	g.advance(c.wall())
 	if g.state == Empty {
 		c.persist(g) // a group without members always fits
 		return
@@ -160,7 +160,7 @@ func (c *core) assign(g *group, assignments []Assignment) {
 		c.rebalance(g)
 		return
 	}
-	g.to(Stable, c.now)
+	g.to(Stable, c.wall())
 	for _, m := range g.list() {
 		if c.endSync(m, g.syncResult(m), nil) {
 			c.setSession(g, m.id, m.sessionMillis)

@@ -140,6 +140,7 @@ type OffsetPartition struct {
 // CommittedOffset is one answer to a FetchOffsetsRequest. Offset is NoOffset where none is committed.
 type CommittedOffset struct {
 	Topic       string
+	ID          topic.ID // of the topic it was committed for; zero when not known
 	Partition   int32
 	Offset      int64
 	LeaderEpoch int32

@@ -147,7 +147,7 @@ func (s *shard) settled() bool {
 // load reads the partition back.
 func (s *shard) load(epoch int32) bool {
 	began := time.Now()
-	core := newCore(&s.c.cfg, began.UnixMilli())
+	core := newCore(&s.c.cfg, s.c.now())
 	records, bad := 0, 0
 	err := s.c.deps.Log.Read(s.c.ctx, s.index, func(b batch.Batch) error {
 		if b.Control() {
@@ -176,7 +176,8 @@ func (s *shard) load(epoch int32) bool {
 		}
 		return false
 	}
-	core.loaded(time.Now().UnixMilli())
+	core.skew = time.Now().UnixMilli() - s.c.now()
+	core.loaded(s.c.now())
 	s.core, s.epoch, s.failed = core, epoch, 0
 	s.served.Store(epoch)
 	level := slog.LevelInfo
@@ -230,7 +231,8 @@ func (s *shard) retryIn() time.Duration {
 
 // turn fires due timers, takes what has been queued, and makes it durable before anything is answered.
 func (s *shard) turn(first *call) {
-	now := time.Now().UnixMilli()
+	now, wall := s.c.now(), time.Now().UnixMilli()
+	s.core.skew = wall - now
 	s.core.tick(now)
 	var out effects
 	bytes := 0
@@ -263,7 +265,7 @@ func (s *shard) turn(first *call) {
 			break
 		}
 	}
-	if err := s.append(out.records, now); err != nil {
+	if err := s.append(out.records, wall); err != nil {
 		s.log.Warn("groups are read back: a change could not be written", "epoch", s.epoch, "err", err)
 		s.drop(ErrNotAvailable)
 		s.nudge()
@@ -280,7 +282,7 @@ func (s *shard) turn(first *call) {
 }
 
 // append writes records, in as few batches as their size allows, and waits until they are committed.
-func (s *shard) append(records []record, now int64) error {
+func (s *shard) append(records []record, wall int64) error {
 	if len(records) == 0 {
 		return nil
 	}
@@ -294,7 +296,7 @@ func (s *shard) append(records []record, now int64) error {
 			if n > 0 && size > s.c.cfg.BatchBytesMax {
 				break
 			}
-			if err := s.builder.Append(now, records[n].key, records[n].value, nil); err != nil {
+			if err := s.builder.Append(wall, records[n].key, records[n].value, nil); err != nil {
 				return err
 			}
 			n++
@@ -319,5 +321,5 @@ func (s *shard) sleep() time.Duration {
 	if !ok {
 		return time.Hour
 	}
-	return max(0, time.Until(time.UnixMilli(at)))
+	return time.Duration(max(0, at-s.c.now())) * time.Millisecond
 }

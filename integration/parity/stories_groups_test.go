@@ -3,6 +3,7 @@ package parity
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"reflect"
 	"time"
 
@@ -247,19 +248,28 @@ func describeListDelete(s *session) {
 		req.Groups, req.IncludeAuthorizedOperations = []string{"dl", "dl-none"}, true
 		s.ask("describe", v, req)
 	})
-	versions(0, 5, func(v int16) {
+	list := func(step string, v int16, states, types []string) {
 		req := kmsg.NewPtrListGroupsRequest()
+		req.StatesFilter, req.TypesFilter = states, types
 		resp, _ := s.quiet(v, req).(*kmsg.ListGroupsResponse)
 		if resp == nil {
-			s.note("list", "connection closed")
+			s.note(step, "connection closed")
 			return
 		}
+		s.note(step, "v%d error %d", v, resp.ErrorCode)
 		for _, g := range resp.Groups { // other stories' groups come and go
 			if g.Group == "dl" {
-				s.note("list", "v%d %s %q %q %q", v, g.Group, g.ProtocolType, g.GroupState, g.GroupType)
+				s.note(step, "v%d %s %q %q %q", v, g.Group, g.ProtocolType, g.GroupState, g.GroupType)
 			}
 		}
-	})
+	}
+	versions(0, 5, func(v int16) { list("list", v, nil, nil) })
+	for _, states := range [][]string{{"Stable"}, {"sTaBlE"}, {"Empty", "Stable"}, {"Dead"}, {"nonsense"}, {""}, {" Stable "}} {
+		list(fmt.Sprintf("list those that are %q", states), 4, states, nil)
+	}
+	for _, types := range [][]string{{"classic"}, {"Classic"}, {"consumer"}, {"share", "classic"}, {"nonsense"}, {""}} {
+		list(fmt.Sprintf("list those of type %q", types), 5, nil, types)
+	}
 	remove := func(step string, v int16) {
 		req := kmsg.NewPtrDeleteGroupsRequest()
 		req.Groups = []string{"dl", "dl-none"}
