@@ -66,6 +66,11 @@ func (s *Server) listOffsets(r *request, q *kmsg.ListOffsetsRequest) (kmsg.Respo
 			slots <- struct{}{}
 			wg.Go(func() {
 				defer func() { <-slots }()
+				defer func() {
+					if s.recovered(r, recover()) {
+						out.ErrorCode = codeUnknownServerError
+					}
+				}()
 				s.listOffset(ctx, r, q, t.Topic, part, out)
 			})
 		}

@@ -217,14 +217,21 @@ func (c *conn) recoverHandler(err *error) {
 	if c.appending {
 		return
 	}
-	v := recover()
-	if v == nil {
-		return
+	if c.srv.recovered(&c.req, recover()) {
+		*err = errClosed
 	}
-	c.srv.stats.panics.Add(1)
-	c.srv.log.Error("request handler panicked", "client", c.remote, "api", c.req.api.name, "version", c.req.version,
+}
+
+// recovered logs a panic's value, if there is one, with its stack, and counts it. Goroutines that a handler starts need it
+// as much as the handler: nobody else recovers for them.
+func (s *Server) recovered(r *request, v any) bool {
+	if v == nil {
+		return false
+	}
+	s.stats.panics.Add(1)
+	s.log.Error("request handler panicked", "client", r.c.remote, "api", r.api.name, "version", r.version,
 		"panic", fmt.Sprint(v), "stack", string(debug.Stack()))
-	*err = errClosed
+	return true
 }
 
 // send answers the request with resp.

@@ -378,3 +378,26 @@ func TestFailuresAreLoggedOnceAMinutePerPlace(t *testing.T) {
 		t.Fatalf("%d keys", len(l.seen))
 	}
 }
+
+func TestPanicBesideAHandlerEndsOnlyItsPartition(t *testing.T) {
+	s := startServer(t, nil)
+	id := s.parts.add("events", 2)
+	bad, good := s.parts.byName["events"][0], s.parts.byName["events"][1]
+	for _, p := range []*fakePartition{bad, good} {
+		p.append(t, "x")
+		p.localStart = 1
+	}
+	bad.coldPanic = true
+	c := dial(t, s.addr)
+	got := c.ask(fetchRequest(11, "events", id, wanted{index: 0}, wanted{index: 1})).(*kmsg.FetchResponse).Topics[0].Partitions
+	if got[0].ErrorCode != codeUnknownServerError || len(got[1].RecordBatches) == 0 {
+		t.Fatalf("%+v", got)
+	}
+	list := c.ask(listRequest(7, "events", map[int32]int64{0: 5, 1: 5})).(*kmsg.ListOffsetsResponse).Topics[0].Partitions
+	if list[0].ErrorCode != codeUnknownServerError || list[1].ErrorCode != 0 {
+		t.Fatalf("%+v", list)
+	}
+	if n := s.Stats().Panics; n != 2 {
+		t.Fatalf("%d panics counted", n)
+	}
+}

@@ -29,7 +29,7 @@
 //
 // # Lock order
 //
-// session.mu → sessions.mu; conn.mu, budget.mu and produceWait.mu are leaves. No lock is held across I/O or a call into another room.
+// session.mu → sessions.mu; conn.mu, budget.mu, produceOp.mu and logLimit.mu are leaves. No lock is held across I/O or a call into another room.
 //
 // # Crash behaviour
 //

@@ -104,6 +104,7 @@ type fakePartition struct {
 	appends    [][]byte
 	coldGate   chan struct{} // ReadCold waits for it
 	coldReads  int
+	coldPanic  bool // ReadCold and ListOffset panic
 	diverging  *replica.Diverging
 	aborted    []batch.AbortedTxn
 	lastFetch  []replica.ReadRequest
@@ -221,8 +222,11 @@ func (p *fakePartition) fill(r replica.ReadRequest, res *replica.ReadResult) {
 func (p *fakePartition) ReadCold(ctx context.Context, r replica.ReadRequest) (replica.ReadResult, error) {
 	p.mu.Lock()
 	p.coldReads++
-	gate := p.coldGate
+	gate, bad := p.coldGate, p.coldPanic
 	p.mu.Unlock()
+	if bad {
+		panic("cold read")
+	}
 	if gate != nil {
 		select {
 		case <-gate:
@@ -241,8 +245,11 @@ func (p *fakePartition) ListOffset(ctx context.Context, ts int64, isolation int8
 	p.mu.Lock()
 	gate := p.coldGate
 	p.coldReads++
-	err := p.err
+	err, bad := p.err, p.coldPanic
 	p.mu.Unlock()
+	if bad {
+		panic("lookup")
+	}
 	if err != nil {
 		return replica.TimeOffset{}, err
 	}

@@ -53,7 +53,11 @@ func (s *Server) fetchCold(r *request, op *fetchOp, minBytes int) {
 }
 
 func (s *Server) readCold(ctx context.Context, r *request, t *fetchTarget, rr replica.ReadRequest) {
-	defer s.recoverCold(r, t)
+	defer func() {
+		if s.recovered(r, recover()) {
+			t.res, t.code, t.known = replica.ReadResult{}, codeUnknownServerError, false
+		}
+	}()
 	res, err := t.part.ReadCold(ctx, rr)
 	if err != nil && ctx.Err() != nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
 		// Out of time: the offsets that Read found stand, without records.
@@ -62,14 +66,4 @@ func (s *Server) readCold(ctx context.Context, r *request, t *fetchTarget, rr re
 	}
 	t.res = res
 	s.fetchError(r, t, err)
-}
-
-// recoverCold keeps a panic in a cold read within its partition: it runs on a goroutine of its own, where the
-// connection's recover does not reach.
-func (s *Server) recoverCold(r *request, t *fetchTarget) {
-	if v := recover(); v != nil {
-		s.stats.panics.Add(1)
-		s.log.Error("cold read panicked", "topic", t.key.name, "partition", t.key.index, "panic", v)
-		t.res, t.code, t.known = replica.ReadResult{}, codeUnknownServerError, false
-	}
 }
