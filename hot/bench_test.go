@@ -115,13 +115,13 @@ func bulkWriter(b *testing.B, dir string) (stop func()) {
 	var wg sync.WaitGroup
 	buf := make([]byte, 1<<20)
 	wg.Go(func() {
-		began := time.Now()
+		pace := time.NewTicker(5 * time.Millisecond)
+		defer pace.Stop()
 		for n := int64(0); !done.Load(); n++ {
 			if _, err := f.WriteAt(buf, n%256<<20); err != nil {
 				return
 			}
-			ahead := time.Duration(n)*5*time.Millisecond - time.Since(began)
-			time.Sleep(max(ahead, 0))
+			<-pace.C
 		}
 	})
 	return func() { done.Store(true); wg.Wait(); f.Close() }

@@ -100,12 +100,15 @@ func waitDurable(t testing.TB, l *Log, off int64) {
 
 func eventually(t testing.TB, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	limit := time.After(20 * time.Second)
+	tick := time.NewTicker(200 * time.Microsecond)
+	defer tick.Stop()
 	for !ok() {
-		if time.Now().After(deadline) {
+		select {
+		case <-limit:
 			t.Fatal("condition did not come true within 20 s")
+		case <-tick.C:
 		}
-		time.Sleep(200 * time.Microsecond)
 	}
 }
 
