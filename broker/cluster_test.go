@@ -303,7 +303,7 @@ func TestCreatePartitions(t *testing.T) {
 			q.Topics = append(q.Topics, rt)
 		}
 		for _, x := range c.ask(q).(*kmsg.CreatePartitionsResponse).Topics {
-			if want := map[string]int16{"events": 0, "nosuch": codeUnknownTopicOrPartition}[x.Topic]; x.ErrorCode != want {
+			if want := map[string]int16{"events": 0, "nosuch": codeUnknownTopicOrPartition}[x.Topic]; x.ErrorCode != want || x.ErrorMessage != nil {
 				t.Fatalf("version %d: %+v", v, x)
 			}
 		}

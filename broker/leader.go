@@ -2,6 +2,7 @@ package broker
 
 import (
 	"cmp"
+	"errors"
 	"maps"
 	"slices"
 
@@ -83,6 +84,10 @@ func optional(s string) *string {
 func message(err error) *string {
 	if err == nil {
 		return nil
+	}
+	var refused *meta.Error
+	if errors.As(err, &refused) && refused.Message == "" {
+		return nil // Kafka says no more than the code here
 	}
 	return optional(err.Error())
 }
