@@ -74,7 +74,9 @@ func (s *Server) listOffsets(r *request, q *kmsg.ListOffsetsRequest) (kmsg.Respo
 				s.listOffset(ctx, r, q, t.Topic, part, out)
 			})
 		}
-		resp.Topics = append(resp.Topics, rt)
+		if len(rt.Partitions) > 0 {
+			resp.Topics = append(resp.Topics, rt)
+		}
 	}
 	wg.Wait()
 	return resp, nil
@@ -101,6 +103,10 @@ func (s *Server) listOffset(ctx context.Context, r *request, q *kmsg.ListOffsets
 			out.ErrorCode = codeUnsupportedVersion
 			return
 		}
+	}
+	if q.IsolationLevel < replica.ReadUncommitted || q.IsolationLevel > replica.ReadCommitted {
+		out.ErrorCode = codeInvalidRequest
+		return
 	}
 	p, err := s.deps.Partitions.Partition(name, part.Partition)
 	var found replica.TimeOffset

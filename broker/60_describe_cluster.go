@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"fmt"
+
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -17,9 +19,8 @@ const (
 func (s *Server) describeCluster(r *request, q *kmsg.DescribeClusterRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrDescribeClusterResponse()
 	if r.version >= 1 && q.EndpointType != endpointBrokers {
-		resp.EndpointType = q.EndpointType
 		resp.ErrorCode = codeUnsupportedEndpointType
-		resp.ErrorMessage = optional("Unsupported endpoint type")
+		resp.ErrorMessage = optional(fmt.Sprintf("Unsupported endpoint type %d", q.EndpointType))
 		if q.EndpointType == endpointControllers {
 			resp.ErrorCode = codeMismatchedEndpointType
 			resp.ErrorMessage = optional("The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER")

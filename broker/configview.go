@@ -85,7 +85,9 @@ func override(d conf.Def, own map[string]string, from configSource, l *brokerLay
 	for i, x := range d.Synonyms {
 		names[i], factor[x.Name] = x.Name, x.Factor
 	}
-	e.synonyms = l.find(names, d.Sensitive)
+	if e.synonyms = l.find(names, d.Sensitive); from == sourceGroup && len(names) == 0 {
+		e.synonyms = []configSynonym{{name: d.Name, value: shown(d, d.Default), source: sourceDefault}}
+	}
 	value := d.Default
 	if len(e.synonyms) > 0 {
 		first := e.synonyms[0]

@@ -410,7 +410,7 @@ func morePartitions(img *Image, m *MorePartitions, place *placer) (AddPartitions
 	case m.Assignment != nil && len(m.Assignment) != add:
 		return none, refuse(ErrInvalidAssignment, "Attempted to add %d additional partition(s), but only %d assignment(s) were specified.", add, len(m.Assignment))
 	case add > partitionsPerRequestMax:
-		return none, refuse(ErrPolicyViolation, "Excessively large number of partitions per request.")
+		return none, refuse(ErrPolicyViolation, "Excessively large number of additional partitions per request.")
 	}
 	factor := len(t.Partitions[0].Replicas)
 	change := AddPartitions{ID: t.ID, First: int32(have)}

@@ -69,8 +69,17 @@ func (sh shape) bytes() []byte {
 		ProducerID: sh.producerID, ProducerEpoch: sh.epoch, FirstSequence: sh.sequence, NumRecords: count, Records: body,
 	}
 	raw := b.AppendTo(nil)
+	raw = resigned(raw[:61], raw[61:])
+	binary.BigEndian.PutUint32(raw[17:], binary.BigEndian.Uint32(raw[17:])+sh.crcOff)
+	return raw
+}
+
+// resigned puts a header before a body, with the length and the checksum that
+// fit them.
+func resigned(header, body []byte) []byte {
+	raw := append(append([]byte{}, header...), body...)
 	binary.BigEndian.PutUint32(raw[8:], uint32(len(raw)-12))
-	binary.BigEndian.PutUint32(raw[17:], crc32.Checksum(raw[21:], castagnoli)+sh.crcOff)
+	binary.BigEndian.PutUint32(raw[17:], crc32.Checksum(raw[21:], castagnoli))
 	return raw
 }
 

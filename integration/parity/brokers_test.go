@@ -26,5 +26,6 @@ func startOther(t *testing.T) string {
 }
 
 func startVarve(t *testing.T) string {
-	return nodetest.Start(t, t.TempDir(), "--set", settings[0], "--set", settings[1]).Bootstrap
+	// Kafka's default is to have no remote storage.
+	return nodetest.Start(t, t.TempDir(), "--set", settings[0], "--set", settings[1], "--set", "varve.tier.store=").Bootstrap
 }

@@ -3,6 +3,7 @@ package parity
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -13,7 +14,9 @@ import (
 func configStories() []story {
 	return []story{
 		{"describe configs", describeConfigs},
+		{"describe every setting of a broker", describeBroker},
 		{"alter configs incrementally", incrementalAlter},
+		{"alter configs of brokers", alterBroker},
 		{"alter configs the old way", legacyAlter},
 		{"list config resources", listConfigResources},
 	}
@@ -23,6 +26,7 @@ const (
 	resourceTopic  = kmsg.ConfigResourceTypeTopic
 	resourceBroker = kmsg.ConfigResourceTypeBroker
 	resourceGroup  = kmsg.ConfigResourceTypeGroupConfig
+	resourceLogger = kmsg.ConfigResourceTypeBrokerLogger
 )
 
 func describeRequest(kind kmsg.ConfigResourceType, name string, keys []string) *kmsg.DescribeConfigsRequest {
@@ -54,6 +58,83 @@ func describeConfigs(s *session) {
 	s.ask("group without a name", 4, describeRequest(resourceGroup, "", nil))
 	s.ask("unknown kind", 4, describeRequest(99, "x", nil))
 	s.ask("no keys", 4, describeRequest(resourceTopic, "cfg", []string{}))
+	req = describeRequest(resourceGroup, "cfg-group", nil)
+	req.IncludeSynonyms = true
+	s.ask("a group with synonyms", 4, req)
+	s.ask("some of a group", 4, describeRequest(resourceGroup, "cfg-group", []string{"share.auto.offset.reset", "no.such"}))
+	s.ask("loggers of another broker", 4, describeRequest(resourceLogger, "7", nil))
+	twice := describeRequest(resourceTopic, "cfg", []string{"retention.ms"})
+	twice.Resources = append(twice.Resources, twice.Resources[0])
+	s.ask("the same topic twice", 4, twice)
+	s.ask("nothing", 4, kmsg.NewPtrDescribeConfigsRequest())
+}
+
+// describeBroker lists every setting of the broker; what belongs to the place
+// where one runs is not compared.
+func describeBroker(s *session) {
+	req := describeRequest(resourceBroker, "1", nil)
+	req.IncludeSynonyms = true
+	resp, _ := s.quiet(4, req).(*kmsg.DescribeConfigsResponse)
+	if resp == nil || len(resp.Resources) != 1 {
+		s.note("all", "no answer")
+		return
+	}
+	r := &resp.Resources[0]
+	r.Configs = slices.DeleteFunc(r.Configs, func(c kmsg.DescribeConfigsResponseResourceConfig) bool { return placeSettings[c.Name] })
+	s.response("all", resp)
+}
+
+// placeSettings differ between any two brokers, or were given to one of these
+// by name.
+var placeSettings = map[string]bool{
+	"offsets.topic.replication.factor": true, "transaction.state.log.min.isr": true, "transaction.state.log.replication.factor": true,
+	"share.coordinator.state.topic.min.isr": true, "share.coordinator.state.topic.replication.factor": true,
+	"listener.security.protocol.map": true,
+	"controller.listener.names":      true,
+	"advertised.listeners":           true, "controller.quorum.voters": true, "listeners": true, "log.dir": true, "log.dirs": true,
+}
+
+// alterBroker changes settings of a broker and of all brokers, and back.
+func alterBroker(s *session) {
+	one := func(step, broker string, changes ...change) {
+		s.ask(step, 1, incrementalRequest(resourceBroker, broker, changes...))
+	}
+	const name = "log.cleaner.delete.retention.ms"
+	await := func(value string) {
+		createTopic(s, "alter-broker", 1, nil)
+		settled(s, "alter-broker", "delete.retention.ms", value)
+	}
+	described := func(step string) {
+		req := describeRequest(resourceTopic, "alter-broker", []string{"delete.retention.ms"})
+		req.IncludeSynonyms = true
+		s.ask(step, 4, req)
+		req = describeRequest(resourceBroker, "1", []string{name})
+		req.IncludeSynonyms = true
+		s.ask(step+", the broker", 4, req)
+	}
+	one("of all brokers", "", change{name, opSet, str("5000")})
+	await("5000")
+	described("of all brokers")
+	one("of this broker", "1", change{name, opSet, str("6000")})
+	settled(s, "alter-broker", "delete.retention.ms", "6000")
+	described("of this broker")
+	one("back", "1", change{name, opDelete, nil})
+	one("back of all", "", change{name, opDelete, nil})
+	settled(s, "alter-broker", "delete.retention.ms", "86400000")
+	described("back")
+	one("bad value", "1", change{name, opSet, str("x")})
+	one("bad value of all", "", change{name, opSet, str("-5")})
+	one("unknown setting", "1", change{"no.such", opSet, str("1")})
+	one("listeners of all", "", change{"listeners", opSet, str("PLAINTEXT://:1")})
+	one("append to a number", "1", change{name, opAppend, str("1")})
+	one("append to a list", "1", change{"log.cleanup.policy", opAppend, str("compact")})
+	one("subtract from a list", "1", change{"log.cleanup.policy", opSubtract, str("compact")})
+	one("back", "1", change{"log.cleanup.policy", opDelete, nil})
+	one("minimum in-sync replicas of a broker", "1", change{"min.insync.replicas", opSet, str("1")})
+	one("minimum in-sync replicas of all", "", change{"min.insync.replicas", opDelete, nil})
+	one("by a word", "one", change{name, opSet, str("1")})
+	one("threads out of reach", "1", change{"num.io.threads", opSet, str("400")})
+	one("no threads", "1", change{"num.io.threads", opSet, str("0")})
 }
 
 type change struct {

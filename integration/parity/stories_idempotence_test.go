@@ -14,6 +14,7 @@ func idempotenceStories() []story {
 		{"init producer id", initProducerID},
 		{"idempotent sequences", sequences},
 		{"describe producers", describeProducers},
+		{"transactional batches without a transaction", loneTransactional},
 	}
 }
 
@@ -49,6 +50,11 @@ func initProducerID(s *session) {
 	req.TransactionalID = ptr("")
 	req.ProducerID, req.ProducerEpoch = -1, -1
 	s.ask("empty transactional id", 4, req)
+	for _, millis := range []int32{-1, 0, 1<<31 - 1} {
+		req = kmsg.NewPtrInitProducerIDRequest()
+		req.ProducerID, req.ProducerEpoch, req.TransactionTimeoutMillis = -1, -1, millis
+		s.ask(fmt.Sprint("transaction timeout ", millis), 4, req)
+	}
 }
 
 // idempotent is a batch of n records in a producer's sequence.
@@ -105,4 +111,40 @@ func describeProducers(s *session) {
 		req.Topics = append(req.Topics, t)
 	}
 	s.ask("two topics", 0, req)
+	s.quiet(12, produceRequest(-1, "dp", [16]byte{}, 0, idempotent(pid, 0, 2, 1)))
+	s.quiet(12, produceRequest(-1, "dp", [16]byte{}, 0, idempotent(pid, 1, 0, 4)))
+	one := kmsg.NewPtrDescribeProducersRequest()
+	t := kmsg.NewDescribeProducersRequestTopic()
+	t.Topic, t.Partitions = "dp", []int32{0}
+	one.Topics = append(one.Topics, t)
+	s.ask("after a new epoch", 0, one)
+	t.Partitions = []int32{0, 0}
+	one.Topics = []kmsg.DescribeProducersRequestTopic{t}
+	s.ask("the same partition twice", 0, one)
+	one.Topics = nil
+	s.ask("nothing", 0, one)
+}
+
+// loneTransactional sends what only a producer in a transaction may send.
+func loneTransactional(s *session) {
+	createTopic(s, "lone", 1, nil)
+	pid := newProducer(s)
+	transactional := func(sequence int32) []byte {
+		b := batch("a")
+		b.attributes, b.producerID, b.epoch, b.sequence = 0x10, pid, 0, sequence
+		return b.bytes()
+	}
+	ask := func(step string, v int16, id *string, raw []byte) {
+		req := produceRequest(-1, "lone", [16]byte{}, 0, raw)
+		req.TransactionID = id
+		s.ask(step, v, req)
+	}
+	noProducer := batch("a")
+	noProducer.attributes = 0x10
+	for _, v := range []int16{3, 9, 12} {
+		ask("no transactional id", v, nil, transactional(0))
+		ask("no producer id either", v, nil, noProducer.bytes())
+		ask("transactional id, plain batch", v, ptr("lone-tx"), batch("a").bytes())
+	}
+	listOffset(s, "what was taken", 7, "lone", -1)
 }

@@ -1,12 +1,16 @@
 package parity
 
-import "github.com/twmb/franz-go/pkg/kmsg"
+import (
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
 
 // stories are all stories, in the order they run.
 func stories() []story {
 	var all []story
 	for _, list := range [][]story{
-		metadataStories(), topicStories(), configStories(), produceStories(), idempotenceStories(),
+		metadataStories(), topicStories(), configStories(), produceStories(), codecStories(), idempotenceStories(),
 		fetchStories(), offsetStories(), groupStories(),
 	} {
 		all = append(all, list...)
@@ -31,6 +35,16 @@ func metadataStories() []story {
 				req.EndpointType = 1
 				s.ask("ask", v, req)
 			})
+		}},
+		{"describe cluster, odd requests", func(s *session) {
+			for _, kind := range []int8{2, 9} {
+				req := kmsg.NewPtrDescribeClusterRequest()
+				req.EndpointType = kind
+				s.ask(fmt.Sprint("endpoint type ", kind), 2, req)
+			}
+			req := kmsg.NewPtrDescribeClusterRequest()
+			req.EndpointType, req.IncludeFencedBrokers = 1, true
+			s.ask("fenced ones too", 2, req)
 		}},
 		{"describe topic partitions", describeTopicPartitions},
 	}

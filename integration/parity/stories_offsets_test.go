@@ -96,6 +96,26 @@ func listOdd(s *session) {
 	req.ReplicaID = 3
 	s.ask("as a replica", 7, req)
 	s.ask("far below", 7, listRequest("lodd", 0, -99))
+	s.ask("the end of time", 7, listRequest("lodd", 0, 1<<63-1))
+	s.ask("no topics", 7, func() kmsg.Request { r := kmsg.NewPtrListOffsetsRequest(); r.ReplicaID = -1; return r }())
+	empty := listRequest("lodd", 0, -1)
+	empty.Topics[0].Partitions = nil
+	s.ask("no partitions", 7, empty)
+	req = listRequest("lodd", 0, -1)
+	req.IsolationLevel = 7
+	s.ask("unknown isolation", 7, req)
+	req = listRequest("lodd", 0, -2)
+	req.ReplicaID = -2
+	s.ask("as a debugging consumer", 7, req)
+	req = listRequest("lodd", 0, -1)
+	req.Topics[0].Partitions[0].CurrentLeaderEpoch = -7
+	s.ask("negative epoch", 7, req)
+	req = listRequest("lodd", 0, recent)
+	req.TimeoutMillis = 5
+	s.ask("a short time to answer in", 10, req)
+	again := listRequest("lodd", 0, -1)
+	again.Topics = append(again.Topics, listRequest("lodd", 0, -2).Topics...)
+	s.ask("the same topic twice", 7, again)
 }
 
 func leaderEpochs(s *session) {
@@ -120,6 +140,11 @@ func leaderEpochs(s *session) {
 		ask("unknown topic", v, "ole-none", 0, -1, 0)
 		ask("unknown partition", v, "ole", 6, -1, 0)
 	})
+	ask("far below", 4, "ole", 0, -1, -5)
+	ask("negative partition", 4, "ole", -1, -1, 0)
+	none := kmsg.NewPtrOffsetForLeaderEpochRequest()
+	none.ReplicaID = -1
+	s.ask("no topics", 4, none)
 }
 
 func deleteRecords(s *session) {
@@ -145,6 +170,20 @@ func deleteRecords(s *session) {
 		ask("compacted topic", v, "dr-compact", 0, 0)
 	})
 	ask("minus two", 2, "dr", 0, -2)
+	ask("negative partition", 2, "dr", -1, 1)
+	none := kmsg.NewPtrDeleteRecordsRequest()
+	none.TimeoutMillis = 1000
+	s.ask("no topics", 2, none)
+	createTopic(s, "dr-both", 1, map[string]string{"cleanup.policy": "compact,delete"})
+	s.quiet(12, produceRequest(-1, "dr-both", [16]byte{}, 0, batch("a", "b", "c").bytes()))
+	ask("compacted and deleted topic", 2, "dr-both", 0, 2)
+	ask("inside its batch", 2, "dr-both", 0, 2)
+	fetchOne(s, "from inside the batch", 12, "dr-both", 2)
+	fetchOne(s, "below it", 12, "dr-both", 1)
+	createTopic(s, "dr-empty", 1, nil)
+	ask("empty log", 2, "dr-empty", 0, 0)
+	ask("empty log, all", 2, "dr-empty", 0, -1)
+	ask("empty log, one", 2, "dr-empty", 0, 1)
 	fetchOne(s, "below the start", 12, "dr", 0)
 	fetchOne(s, "inside the first batch left", 12, "dr", 4)
 	listOffset(s, "earliest", 7, "dr", -2)

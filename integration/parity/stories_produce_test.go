@@ -73,6 +73,19 @@ func produceOdd(s *session) {
 		s.note("acks 0", "%v", err)
 	}
 	s.ask("after acks 0 comes the next answer", 9, metadataRequest("odd"))
+	twice := produceRequest(-1, "odd", id, 1, good())
+	twice.Topics[0].Partitions = append(twice.Topics[0].Partitions, twice.Topics[0].Partitions[0])
+	s.ask("the same partition twice", 9, twice)
+	s.ask("id zero", 13, produceRequest(-1, "", [16]byte{}, 0, good()))
+	s.ask("negative partition", 12, produceRequest(-1, "odd", id, -1, good()))
+	s.ask("negative timeout", 12, func() kmsg.Request { r := produceRequest(-1, "odd", id, 0, good()); r.TimeoutMillis = -5; return r }())
+	late := produceRequest(0, "odd", id, 9, good())
+	late.SetVersion(9)
+	if err := s.open().send(0, 9, true, late.AppendTo(nil)); err != nil {
+		s.note("acks 0", "%v", err)
+	}
+	s.ask("acks 0 to an unknown partition", 9, metadataRequest("odd"))
+	listOffset(s, "records in partition 0", 7, "odd", -1)
 }
 
 // sent is a produce of one batch to partition 0 of a topic, in the version

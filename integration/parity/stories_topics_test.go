@@ -2,6 +2,7 @@ package parity
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -14,6 +15,7 @@ func topicStories() []story {
 		{"create topics in every version", createVersions},
 		{"create topics, odd ones", createOdd},
 		{"create topics with settings", createSettings},
+		{"create topics with remote storage", createRemote},
 		{"delete topics", deleteTopics},
 		{"create partitions", createPartitions},
 		{"describe log dirs", logDirs},
@@ -157,6 +159,33 @@ func createSettings(s *session) {
 	s.ask("null value", 7, createRequest(null))
 }
 
+// createRemote asks for tiered topics where there is no remote storage.
+func createRemote(s *session) {
+	for i, settings := range []map[string]string{
+		{"remote.storage.enable": "true"},
+		{"remote.storage.enable": "perhaps"},
+		{"remote.storage.enable": "true", "cleanup.policy": "compact"},
+		{"remote.storage.enable": "false", "local.retention.ms": "5"},
+		{"local.retention.ms": "5", "retention.ms": "4"},
+		{"local.retention.ms": "-3"},
+		{"local.retention.bytes": "-2"},
+		{"remote.log.copy.disable": "true"},
+		{"remote.log.delete.on.disable": "true"},
+		{"remote.copy.lag.ms": "5"},
+		{"remote.copy.lag.ms": "-2"},
+		{"remote.copy.lag.bytes": "7"},
+	} {
+		s.ask(fmt.Sprint(settings), 7, createRequest(newTopic("remote-"+string(rune('a'+i)), 1, 1, settings)))
+	}
+	createTopic(s, "remote-later", 1, nil)
+	for _, c := range []change{
+		{"remote.storage.enable", opSet, str("true")}, {"remote.storage.enable", opSet, str("false")},
+		{"local.retention.ms", opSet, str("5")}, {"remote.log.copy.disable", opSet, str("true")},
+	} {
+		s.ask("alter "+c.name+" to "+*c.value, 1, incrementalRequest(resourceTopic, "remote-later", c))
+	}
+}
+
 func deleteRequest(v int16, names ...string) *kmsg.DeleteTopicsRequest {
 	req := kmsg.NewPtrDeleteTopicsRequest()
 	req.TimeoutMillis = 20_000
@@ -227,6 +256,13 @@ func createPartitions(s *session) {
 	ask("assigned to a stranger", 3, "grow", 8, false, []int32{5})
 	ask("assigned more replicas", 3, "grow", 8, false, []int32{1, 1})
 	s.ask("metadata after", 9, metadataRequest("grow"))
+	twice := kmsg.NewPtrCreatePartitionsRequest()
+	t := kmsg.NewCreatePartitionsRequestTopic()
+	t.Topic, t.Count = "grow", 20
+	twice.Topics, twice.TimeoutMillis = append(twice.Topics, t, t), 20_000
+	s.ask("twice in one request", 3, twice)
+	s.ask("nothing", 3, kmsg.NewPtrCreatePartitionsRequest())
+	ask("far too many", 3, "grow", 20_000, false)
 }
 
 func logDirs(s *session) {
@@ -249,4 +285,6 @@ func logDirs(s *session) {
 	req := kmsg.NewPtrDescribeLogDirsRequest()
 	req.Topics = []kmsg.DescribeLogDirsRequestTopic{}
 	s.ask("no topics", 4, req)
+	s.quiet(12, produceRequest(-1, "dirs", [16]byte{}, 0, batch("a", "b").bytes()))
+	s.ask("with records", 4, ask())
 }

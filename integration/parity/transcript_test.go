@@ -1,6 +1,7 @@
 package parity
 
 import (
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	hotbatch "github.com/varvelog/varve/hot/batch"
 )
 
 // transcript is what one broker answered in one story, as lines of
@@ -237,8 +240,45 @@ func (t *transcript) records(step, path string, b []byte) {
 			return
 		}
 		t.note(fmt.Sprintf("%s%s[%d]", step, path, i),
-			"base %d epoch %d attributes %d lastDelta %d count %d sequence %d body 0x%x",
-			batch.FirstOffset, batch.PartitionLeaderEpoch, batch.Attributes, batch.LastOffsetDelta, batch.NumRecords, batch.FirstSequence, batch.Records)
+			"base %d epoch %d attributes %d lastDelta %d count %d producer epoch %d sequence %d times %s %s body %s",
+			batch.FirstOffset, batch.PartitionLeaderEpoch, batch.Attributes, batch.LastOffsetDelta, batch.NumRecords,
+			batch.ProducerEpoch, batch.FirstSequence, sinceRun(batch.FirstTimestamp), batchMax(&batch), body(b[:12+batch.Length]))
 		b = b[12+batch.Length:]
 	}
+}
+
+// sinceRun is a moment as its distance to the run's clock, where it is near it.
+func sinceRun(millis int64) string {
+	if d := millis - recent; -1e9 < d && d < 1e9 {
+		return fmt.Sprintf("run%+d", d)
+	}
+	return fmt.Sprint(millis)
+}
+
+func batchMax(b *kmsg.RecordBatch) string {
+	if b.Attributes&8 != 0 {
+		return "appended"
+	}
+	return sinceRun(b.MaxTimestamp)
+}
+
+// body is what a batch holds: its bytes, or, where a broker may have compressed
+// them itself, what they inflate to.
+func body(raw []byte) string {
+	b := hotbatch.Batch(raw)
+	if b.Codec() == hotbatch.None {
+		return fmt.Sprintf("0x%x", raw[hotbatch.HeaderSize:])
+	}
+	digest := sha256.New()
+	for r, err := range b.Records(hotbatch.Limits{}) {
+		if err != nil {
+			return err.Error()
+		}
+		at := sinceRun(r.Timestamp)
+		if b.LogAppendTime() {
+			at = "appended"
+		}
+		fmt.Fprintf(digest, "%d %s %q %q %v\n", r.Offset, at, r.Key, r.Value, r.Headers)
+	}
+	return fmt.Sprintf("with digest %x", digest.Sum(nil)[:8])
 }

@@ -2,7 +2,7 @@ package conf
 
 // brokerGroupDefs are the broker settings about groups and their offsets.
 var brokerGroupDefs = []Def{
-	def("errors.deadletterqueue.auto.create.topics.enable", Boolean, "false", "Whether a share group's dead-letter topic is created when it is absent."),
+	def("errors.deadletterqueue.auto.create.topics.enable", Boolean, "false", "Whether a share group's dead-letter topic is created when it is absent.", dynamic),
 	def("errors.deadletterqueue.topic.name.prefix", String, "dlq.", "What the name of a dead-letter topic must begin with."),
 	def("group.consumer.assignment.interval.ms", Int, "1000", "The default of consumer.assignment.interval.ms.", atLeast(0)),
 	def("group.consumer.assignors", List, "uniform,range", "The server-side assignors of consumer groups, the default first."),

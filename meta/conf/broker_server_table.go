@@ -5,7 +5,7 @@ var brokerServerDefs = []Def{
 	def("alter.config.policy.class.name", Class, "", "Kafka's plugin; there is none here.", null),
 	def("authorizer.class.name", String, "", "Kafka's plugin; empty means that everyone may do everything."),
 	def("background.threads", Int, "10", "Kafka's background threads; accepted without effect.", atLeast(1), dynamic),
-	def("config.providers", List, "", "Kafka's plugins; accepted without effect."),
+	def("config.providers", List, "", "Kafka's plugins; accepted without effect.", dynamic),
 	def("create.topic.policy.class.name", Class, "", "Kafka's plugin; there is none here.", null),
 	def("delegation.token.expiry.check.interval.ms", Long, "3600000", "How often expired delegation tokens are looked for, in milliseconds.", atLeast(1)),
 	def("delegation.token.expiry.time.ms", Long, "86400000", "How long a delegation token lasts unless it is renewed, in milliseconds.", atLeast(1)),
