@@ -241,3 +241,36 @@ func TestSnapshotsRoundTrip(t *testing.T) {
 		}
 	})
 }
+
+// A tiered log may be trimmed past its recovery point, which the journal still
+// holds from before the first producer came. A retry after a kill must still
+// be known as one.
+func TestProducersAreKnownAfterAKillOfALogTrimmedPastItsRecoveryPoint(t *testing.T) {
+	mem := vfs.NewMem(1)
+	tiered := func(c *LogConfig) { c.Tiered, c.LocalRetentionMillis, c.FileDeleteDelay = true, 1, 0 }
+	s := openStore(t, mem, "data")
+	l := openLog(t, s, tiered)
+	for seq := range int32(3) {
+		mustAppend(t, l, produced(7, 0, seq, 1, false))
+		if err := l.Roll(0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waitDurable(t, l, 3)
+	l.SetHighWatermark(3)
+	l.SetRemoteEnd(3)
+	eventually(t, func() bool {
+		mustRetain(t, l, 1<<40)
+		return l.Offsets().LocalStart == 3
+	})
+	again := mem.Clone()
+	s.Abandon()
+
+	s = openStore(t, again, "data")
+	defer closeStore(t, s)
+	l = openLog(t, s, tiered)
+	a, err := l.Append(produced(7, 0, 2, 1, false), AppendOptions{Origin: Client})
+	if err != nil || !a.Duplicate || a.BaseOffset != 2 {
+		t.Fatalf("the retry of sequence 2 gave %+v, %v; want the duplicate at offset 2", a, err)
+	}
+}

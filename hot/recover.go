@@ -347,7 +347,9 @@ func (r *recovery) begin(start int64, known bool) error {
 		r.chain = r.chain.Assign(st.epoch.Epoch, st.epoch.Start)
 	}
 	r.ps = newProducers()
-	if !known || st.snapshot >= 0 || start < st.recovery {
+	// The journal's word that there was no producer yet holds at its recovery
+	// point only: the log may have been trimmed past it since.
+	if !known || st.snapshot >= 0 || start != st.recovery {
 		if r.ps, err = l.replayProducers(start); err != nil {
 			return err
 		}

@@ -21,9 +21,9 @@ import (
 // order, and nothing is there twice. VARVE_LONG=1 kills more often.
 func TestKillNineUnderLoadLosesAndDoublesNothing(t *testing.T) {
 	const partitions = 3
-	kills := 4
+	kills := 12
 	if os.Getenv("VARVE_LONG") != "" {
-		kills = 40
+		kills = 100
 	}
 	n := nodetest.Start(t, t.TempDir(), "--store", "file://"+t.TempDir())
 	settings := allRemote()
