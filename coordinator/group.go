@@ -146,7 +146,7 @@ func (g *group) remove(id string) {
 		if m.join != 0 {
 			g.awaiting--
 		}
-		if m.instance != nil && g.static[*m.instance] == id {
+		if m.instance != nil {
 			delete(g.static, *m.instance)
 		}
 	}

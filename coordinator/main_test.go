@@ -1,9 +1,15 @@
 package coordinator
 
 import (
+	"flag"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// The state machine is cheap: the property gets more attempts than rapid's default, unless the command line says how many.
+	_ = flag.Set("rapid.checks", "1000")
+	_ = flag.Set("rapid.steps", "60")
+	goleak.VerifyTestMain(m)
+}

@@ -109,7 +109,13 @@ func (w *world) group() string { return rapid.SampledFrom(worldGroups).Draw(w.t,
 
 // id is a member's id, an old one, or nobody's.
 func (w *world) id(group string) string {
-	return rapid.SampledFrom(append([]string{"nobody"}, w.members[group]...)).Draw(w.t, "id")
+	known := w.members[group]
+	if g := w.core.groups[group]; g != nil && rapid.IntRange(0, 4).Draw(w.t, "odd id") > 0 {
+		if now := slices.Sorted(maps.Keys(g.members)); len(now) > 0 {
+			known = now
+		}
+	}
+	return rapid.SampledFrom(append([]string{"nobody"}, known...)).Draw(w.t, "id")
 }
 
 // generation is mostly the right one.
@@ -299,6 +305,11 @@ func (w *world) checkGroup(id string, g *group) {
 		fail("the sync phase would not end")
 	case g.state != PreparingRebalance && awaiting > 0:
 		fail("joins wait for nothing")
+	}
+	for mid := range g.unsynced {
+		if g.members[mid] == nil {
+			fail("the sync of %s is awaited, who is no member", mid)
+		}
 	}
 	for mid, m := range g.members {
 		if g.state == Stable && m.assignment == nil {

@@ -439,6 +439,47 @@ func TestRequestsWaitAWhileForTheLogToBeRead(t *testing.T) {
 	})
 }
 
+func TestLeadershipThatChangesWhileTheLogIsReadIsReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &rig{t: t, log: newMemLog(2), meta: newMemMetadata(t, 2), cfg: DefaultConfig()}
+		r.cfg.NodeID = 1
+		reading := make(chan struct{})
+		r.log.reading = reading
+		r.open()
+		defer r.close()
+		got := make(chan int64)
+		go func() {
+			q := &FetchOffsetsRequest{Group: "g", Partitions: []OffsetPartition{{Topic: "t"}}}
+			list, err := r.FetchOffsets(context.Background(), q)
+			for errors.Is(err, ErrLoading) {
+				time.Sleep(100 * time.Millisecond)
+				list, err = r.FetchOffsets(context.Background(), q)
+			}
+			if err != nil {
+				t.Errorf("fetch: %v", err)
+				close(got)
+				return
+			}
+			got <- list[0].Offset
+		}()
+		synctest.Wait()
+		p := Partition("g", 2)
+		o := offset{offset: 9, committed: 1, expires: -1}
+		rec := offsetRecord("g", "t", 0, &o)
+		b := batch.NewBuilder(batch.Options{})
+		r.must(b.Append(0, rec.key, rec.value, nil))
+		r.log.set(func() {
+			r.log.batches[p] = [][]byte{slices.Clone(b.Bytes())}
+			r.log.epochs[p] = 3
+			r.log.reading = nil
+		})
+		close(reading)
+		if at := <-got; at != 9 {
+			t.Errorf("offset %d: what the leadership in between wrote is missing", at)
+		}
+	})
+}
+
 func TestCommitsThatComeTogetherShareAnAppend(t *testing.T) {
 	bubble(t, func(r *rig) {
 		hold := make(chan struct{})
