@@ -488,6 +488,9 @@ func TestCommitsThatComeTogetherShareAnAppend(t *testing.T) {
 		const n = 100
 		for i := range n {
 			wg.Go(func() { r.must(r.commit(context.Background(), "g", int64(i))) })
+			if i == 0 {
+				synctest.Wait() // the first is being written when the others come
+			}
 		}
 		synctest.Wait()
 		r.log.set(func() { r.log.hold = nil })
@@ -510,6 +513,9 @@ func TestQueueIsBoundedAndWaitingCanBeGivenUp(t *testing.T) {
 		errs := make(chan error, 10)
 		for i := range 10 {
 			go func() { errs <- r.commit(ctx, "g", int64(i)) }()
+			if i == 0 {
+				synctest.Wait() // the first is being written when the others come
+			}
 		}
 		synctest.Wait()
 		if n := len(r.shards[Partition("g", 2)].queue); n != 2 {
