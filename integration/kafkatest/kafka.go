@@ -39,51 +39,96 @@ const logging = `<Configuration status="WARN"><Appenders><Console name="c"><Patt
 <Loggers><Root level="WARN"><AppenderRef ref="c"/></Root></Loggers></Configuration>
 `
 
-// Start runs one broker (with its controller in the same process) from the
-// jars under clientsDir, waits until it serves, and gives its address. Settings
-// are lines added to its properties. It is killed when the test ends.
+// Broker is one running broker, with its controller in the same process.
+type Broker struct {
+	t         testing.TB
+	Bootstrap string
+	jars      string
+	dir       string
+	cmd       *exec.Cmd
+	exited    chan struct{} // closed when the process is gone
+}
+
+// Start runs one broker from the jars under clientsDir, waits until it serves,
+// and gives its address. Settings are lines added to its properties. It is
+// killed when the test ends.
 func Start(t testing.TB, clientsDir string, settings ...string) string {
 	t.Helper()
-	dir := t.TempDir()
+	return StartBroker(t, clientsDir, settings...).Bootstrap
+}
+
+// StartBroker is Start for tests that restart the broker.
+func StartBroker(t testing.TB, clientsDir string, settings ...string) *Broker {
+	t.Helper()
+	b := &Broker{t: t, jars: filepath.Join(clientsDir, "jars", "*"), dir: t.TempDir()}
 	port, controller := freePort(t), freePort(t)
-	config := filepath.Join(dir, "server.properties")
-	text := fmt.Sprintf(properties, port, controller, filepath.Join(dir, "data")) + strings.Join(settings, "\n") + "\n"
-	write(t, config, text)
-	write(t, filepath.Join(dir, "log4j2.xml"), logging)
-	run := func(class string, args ...string) *exec.Cmd {
-		java := []string{"-Xmx512m", "-Dlog4j2.configurationFile=" + filepath.Join(dir, "log4j2.xml"), "-cp", filepath.Join(clientsDir, "jars", "*"), class}
-		return exec.Command("java", append(java, args...)...)
-	}
-	if out, err := run("kafka.tools.StorageTool", "format", "-t", "4L6g3nShT-eMCtK--X86sw", "-c", config).CombinedOutput(); err != nil {
+	b.Bootstrap = fmt.Sprintf("127.0.0.1:%d", port)
+	text := fmt.Sprintf(properties, port, controller, filepath.Join(b.dir, "data")) + strings.Join(settings, "\n") + "\n"
+	write(t, b.config(), text)
+	write(t, filepath.Join(b.dir, "log4j2.xml"), logging)
+	if out, err := b.java("kafka.tools.StorageTool", "format", "-t", "4L6g3nShT-eMCtK--X86sw", "-c", b.config()).CombinedOutput(); err != nil {
 		t.Fatalf("format Kafka's storage: %v\n%s", err, out)
 	}
-	log, err := os.Create(filepath.Join(dir, "kafka.log"))
+	t.Cleanup(b.kill)
+	b.start()
+	return b
+}
+
+func (b *Broker) config() string { return filepath.Join(b.dir, "server.properties") }
+
+func (b *Broker) java(class string, args ...string) *exec.Cmd {
+	java := []string{"-Xmx512m", "-Dlog4j2.configurationFile=" + filepath.Join(b.dir, "log4j2.xml"), "-cp", b.jars, class}
+	return exec.Command("java", append(java, args...)...)
+}
+
+func (b *Broker) start() {
+	b.t.Helper()
+	log, err := os.OpenFile(filepath.Join(b.dir, "kafka.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
-		t.Fatal(err)
+		b.t.Fatal(err)
 	}
 	defer log.Close()
-	cmd := run("kafka.Kafka", config)
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+	b.cmd = b.java("kafka.Kafka", b.config())
+	b.cmd.Stdout, b.cmd.Stderr = log, log
+	b.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := b.cmd.Start(); err != nil {
+		b.t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	addr := fmt.Sprintf("127.0.0.1:%d", port)
-	cl, err := kgo.NewClient(kgo.SeedBrokers(addr))
+	cmd, exited := b.cmd, make(chan struct{})
+	b.exited = exited
+	go func() { _ = cmd.Wait(); close(exited) }()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(b.Bootstrap))
 	if err != nil {
-		t.Fatal(err)
+		b.t.Fatal(err)
 	}
 	defer cl.Close()
-	nodetest.Eventually(t, 90*time.Second, "Kafka serves", func() error {
+	nodetest.Eventually(b.t, 90*time.Second, "Kafka serves", func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
 		return cl.Ping(ctx)
 	})
-	return addr
+}
+
+func (b *Broker) kill() {
+	if b.exited == nil {
+		return
+	}
+	_ = b.cmd.Process.Kill()
+	<-b.exited
+}
+
+// Restart asks the broker to end in order, and starts it again on its data.
+func (b *Broker) Restart() {
+	b.t.Helper()
+	if err := b.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		b.t.Fatal(err)
+	}
+	select {
+	case <-b.exited:
+	case <-time.After(60 * time.Second):
+		b.t.Fatal("Kafka did not stop within a minute of SIGTERM")
+	}
+	b.start()
 }
 
 func write(t testing.TB, path, text string) {

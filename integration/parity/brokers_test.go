@@ -13,19 +13,23 @@ import (
 // one that is not there must not change what the next step sees.
 var settings = []string{"group.initial.rebalance.delay.ms=0", "auto.create.topics.enable=false"}
 
-func startKafka(t *testing.T) string { return kafkatest.Start(t, clientsDir(), settings...) }
+func startKafka(t *testing.T) *kafkatest.Broker {
+	return kafkatest.StartBroker(t, clientsDir(), settings...)
+}
 
 // startOther starts what is held against Kafka: Varve, or with
 // VARVE_PARITY_SELF=1 a second Kafka, which shows that the transcripts hold
-// nothing that differs from run to run.
-func startOther(t *testing.T) string {
+// nothing that differs from run to run. It gives the address and what restarts
+// it.
+func startOther(t *testing.T) (addr string, restart func()) {
 	if os.Getenv("VARVE_PARITY_SELF") != "" {
-		return startKafka(t)
+		b := startKafka(t)
+		return b.Bootstrap, b.Restart
 	}
-	return startVarve(t)
-}
-
-func startVarve(t *testing.T) string {
 	// Kafka's default is to have no remote storage.
-	return nodetest.Start(t, t.TempDir(), "--set", settings[0], "--set", settings[1], "--set", "varve.tier.store=").Bootstrap
+	n := nodetest.Start(t, t.TempDir(), "--set", settings[0], "--set", settings[1], "--set", "varve.tier.store=")
+	return n.Bootstrap, func() {
+		n.Stop()
+		n.Restart()
+	}
 }

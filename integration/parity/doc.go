@@ -4,7 +4,8 @@
 // broker. Each answer is written down as text, with everything that must
 // differ between two clusters (ids, clocks, addresses) replaced by a name. The
 // same stories run against a fresh Apache Kafka 4.4.0 and a fresh Varve, and
-// the two transcripts must be equal, line by line. Where Varve means to
+// the two transcripts must be equal, line by line; some stories have a restart
+// of the broker in their middle. Where Varve means to
 // differ, differences.txt says so, with the reason; an entry there that no
 // longer applies is an error too.
 //

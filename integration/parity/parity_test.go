@@ -18,10 +18,10 @@ func TestAnswersEqualApacheKafkas(t *testing.T) {
 	}
 	expected := readDifferences(t)
 	kafka := startKafka(t)
-	varve := startOther(t)
+	varve, restart := startOther(t)
 	for _, st := range stories() {
 		t.Run(st.name, func(t *testing.T) {
-			want, got := st.against(t, kafka).lines, st.against(t, varve).lines
+			want, got := st.against(t, kafka.Bootstrap).lines, st.against(t, varve).lines
 			if len(want) < 2 {
 				t.Fatalf("the story wrote only %d lines", len(want))
 			}
@@ -32,6 +32,9 @@ func TestAnswersEqualApacheKafkas(t *testing.T) {
 			}
 		})
 	}
+	t.Run("restart", func(t *testing.T) {
+		compareRestarted(t, againstRestarted(t, kafka.Bootstrap, kafka.Restart), againstRestarted(t, varve, restart), expected)
+	})
 	if !t.Failed() {
 		expected.unused(t)
 	}

@@ -91,7 +91,8 @@ var placeSettings = map[string]bool{
 	"share.coordinator.state.topic.min.isr": true, "share.coordinator.state.topic.replication.factor": true,
 	"listener.security.protocol.map": true,
 	"controller.listener.names":      true,
-	"advertised.listeners":           true, "controller.quorum.voters": true, "listeners": true, "log.dir": true, "log.dirs": true,
+	"inter.broker.listener.name":     true, "process.roles": true,
+	"advertised.listeners": true, "controller.quorum.voters": true, "listeners": true, "log.dir": true, "log.dirs": true,
 }
 
 // alterBroker changes settings of a broker and of all brokers, and back.

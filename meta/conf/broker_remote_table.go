@@ -2,7 +2,7 @@ package conf
 
 // brokerRemoteDefs are the broker settings about tiered storage (KIP-405, KIP-956, KIP-1018, KIP-1075).
 var brokerRemoteDefs = []Def{
-	def("follower.fetch.last.tiered.offset.enable", Boolean, "false", "Whether an empty follower of a tiered partition starts at the bucket's end rather than at the local start (KIP-1023)."),
+	def("follower.fetch.last.tiered.offset.enable", Boolean, "false", "Whether an empty follower of a tiered partition starts at the bucket's end rather than at the local start (KIP-1023).", dynamic),
 	def("remote.fetch.max.wait.ms", Int, "500", "How long a fetch waits for bytes from the bucket, in milliseconds.", atLeast(1), dynamic),
 	def("remote.list.offsets.request.timeout.ms", Long, "30000", "How long a lookup by time waits for the bucket, in milliseconds.", atLeast(1), dynamic),
 	def("remote.log.index.file.cache.total.size.bytes", Long, "1073741824", "Kafka's cache of remote index files; varve.tier.cache.bytes bounds the cache here.", atLeast(1), dynamic),
