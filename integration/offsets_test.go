@@ -6,38 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/varvelog/varve/integration/nodetest"
 )
-
-// Special timestamps of ListOffsets (KIP-79, KIP-405, KIP-1005).
-const (
-	latest     = -1
-	earliest   = -2
-	localStart = -4
-	lastTiered = -5
-)
-
-// offsetAt asks the broker for one timestamp, special or real, of a partition.
-func offsetAt(ctx context.Context, cl *kgo.Client, topic string, partition int32, timestamp int64) (int64, int64, error) {
-	req := kmsg.NewPtrListOffsetsRequest()
-	req.ReplicaID = -1
-	rt := kmsg.NewListOffsetsRequestTopic()
-	rt.Topic = topic
-	rp := kmsg.NewListOffsetsRequestTopicPartition()
-	rp.Partition, rp.Timestamp, rp.CurrentLeaderEpoch = partition, timestamp, -1
-	rt.Partitions = append(rt.Partitions, rp)
-	req.Topics = append(req.Topics, rt)
-	resp, err := req.RequestWith(ctx, cl)
-	if err != nil {
-		return 0, 0, err
-	}
-	p := resp.Topics[0].Partitions[0]
-	return p.Offset, p.Timestamp, kerr.ErrorForCode(p.ErrorCode)
-}
 
 // waitAllRemote waits until every record before the end is in the bucket and
 // gone from local disk. Topics that are to reach this state carry
@@ -48,9 +20,9 @@ func waitAllRemote(t testing.TB, cl *kgo.Client, topic string, partition int32, 
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		var at [3]int64
-		for i, ts := range []int64{latest, localStart, lastTiered} {
+		for i, ts := range []int64{nodetest.Latest, nodetest.LocalStart, nodetest.LastTiered} {
 			var err error
-			if at[i], _, err = offsetAt(ctx, cl, topic, partition, ts); err != nil {
+			if at[i], _, err = nodetest.OffsetAt(ctx, cl, topic, partition, ts); err != nil {
 				return err
 			}
 		}
@@ -76,11 +48,11 @@ func allRemote() map[string]string {
 func readPartition(ctx context.Context, t testing.TB, n *nodetest.Node, topic string, partition int32) []*kgo.Record {
 	t.Helper()
 	cl := n.Client(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {partition: kgo.NewOffset().AtStart()}}))
-	start, _, err := offsetAt(ctx, cl, topic, partition, earliest)
+	start, _, err := nodetest.OffsetAt(ctx, cl, topic, partition, nodetest.Earliest)
 	if err != nil {
 		t.Fatal(err)
 	}
-	end, _, err := offsetAt(ctx, cl, topic, partition, latest)
+	end, _, err := nodetest.OffsetAt(ctx, cl, topic, partition, nodetest.Latest)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -84,11 +84,11 @@ func waitSealedRemote(t *testing.T, n *nodetest.Node, topic string, list []event
 	nodetest.Eventually(t, 2*time.Minute, topic+" has only its active segment on local disk", func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		local, _, err := offsetAt(ctx, cl, topic, 0, localStart)
+		local, _, err := nodetest.OffsetAt(ctx, cl, topic, 0, nodetest.LocalStart)
 		if err != nil {
 			return err
 		}
-		tiered, _, err := offsetAt(ctx, cl, topic, 0, lastTiered)
+		tiered, _, err := nodetest.OffsetAt(ctx, cl, topic, 0, nodetest.LastTiered)
 		if err != nil {
 			return err
 		}
@@ -133,7 +133,7 @@ func checkLookups(t *testing.T, n *nodetest.Node, topic string, list []event) {
 				break
 			}
 		}
-		got, gotTS, err := offsetAt(ctx, cl, topic, 0, target)
+		got, gotTS, err := nodetest.OffsetAt(ctx, cl, topic, 0, target)
 		if err != nil || got != want || gotTS != wantTS {
 			t.Fatalf("first record at or after %d: offset %d timestamp %d (%v), want %d %d", target, got, gotTS, err, want, wantTS)
 		}

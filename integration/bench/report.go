@@ -1,0 +1,163 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+)
+
+// limitFigures reads what the limits tool printed: one line a variant, of which
+// the one asked for is taken, each figure by its median.
+func limitFigures(text []byte, variant string) (figures, error) {
+	for line := range bytes.Lines(text) {
+		var l struct {
+			Variant string
+			Figures map[string]struct{ Median float64 }
+		}
+		if err := json.Unmarshal(line, &l); err != nil {
+			return nil, fmt.Errorf("%w: %s", err, line)
+		}
+		if l.Variant != variant {
+			continue
+		}
+		f := figures{}
+		for name, v := range l.Figures {
+			f[name] = v.Median
+		}
+		return f, nil
+	}
+	return nil, fmt.Errorf("no variant %q in %s", variant, text)
+}
+
+// bar is one line of the table: a figure of one system over one of another in
+// the same round, and what it should be.
+type bar struct {
+	title         string
+	run, system   string
+	figure        string
+	overRun, over string // "": an absolute figure
+	overFigure    string
+	least, most   float64 // the bar; 0 is none
+	plus          string  // run whose limit figure, times plusTimes, is added to the denominator
+	plusTimes     float64
+}
+
+const none = 0
+
+var bars = []bar{
+	{title: "produce 1 KiB, replicated: rate ÷ stub", run: "produce-1024", system: "varve-replicated", figure: "mib_per_s", over: "stub", least: 0.85},
+	{title: "the same, Kafka", run: "produce-1024", system: "kafka", figure: "mib_per_s", over: "stub"},
+	{title: "produce 1 KiB, replicated: broker CPU/GiB ÷ stub", run: "produce-1024", system: "varve-replicated", figure: "broker_cpu_s_per_gib", over: "stub", most: 1.25},
+	{title: "the same, Kafka", run: "produce-1024", system: "kafka", figure: "broker_cpu_s_per_gib", over: "stub"},
+	{title: "produce 1 KiB, fsync: rate ÷ Kafka", run: "produce-1024", system: "varve-fsync", figure: "mib_per_s", over: "kafka", least: 0.8},
+	{title: "produce 100 B, replicated: broker CPU/GiB ÷ stub", run: "produce-100", system: "varve-replicated", figure: "broker_cpu_s_per_gib", over: "stub", most: 1.3},
+	{title: "the same, Kafka", run: "produce-100", system: "kafka", figure: "broker_cpu_s_per_gib", over: "stub"},
+	{title: "consume 1 KiB: broker CPU/GiB ÷ stub", run: "consume-1024", system: "varve-replicated", figure: "broker_cpu_s_per_gib", over: "stub", most: 1.1},
+	{title: "the same, Kafka", run: "consume-1024", system: "kafka", figure: "broker_cpu_s_per_gib", over: "stub"},
+	{title: "consume 1 KiB: rate ÷ Kafka", run: "consume-1024", system: "varve-replicated", figure: "mib_per_s", over: "kafka", least: 1},
+	{title: "paced 1,000/s, replicated: ack p50 ÷ stub", run: "paced-1000", system: "varve-replicated", figure: "p50_us", over: "stub", most: 1.5},
+	{title: "paced 1,000/s, replicated: ack p99 ÷ stub", run: "paced-1000", system: "varve-replicated", figure: "p99_us", over: "stub", most: 1.5},
+	{title: "paced 10,000/s, replicated: ack p50 ÷ stub", run: "paced-10000", system: "varve-replicated", figure: "p50_us", over: "stub", most: 1.5},
+	{title: "paced 10,000/s, replicated: ack p99 ÷ stub", run: "paced-10000", system: "varve-replicated", figure: "p99_us", over: "stub", most: 1.5},
+	{title: "paced 10,000/s, Kafka: ack p50 ÷ stub", run: "paced-10000", system: "kafka", figure: "p50_us", over: "stub"},
+	{title: "paced 10,000/s, Kafka: ack p99 ÷ stub", run: "paced-10000", system: "kafka", figure: "p99_us", over: "stub"},
+	{title: "paced 1,000/s, fsync: ack p50 ÷ (stub + 3 fdatasync)", run: "paced-1000", system: "varve-fsync", figure: "p50_us", over: "stub", plus: "fdatasync", plusTimes: 3, most: 1},
+	{title: "paced 10,000/s, fsync: ack p50 ÷ (stub + 3 fdatasync)", run: "paced-10000", system: "varve-fsync", figure: "p50_us", over: "stub", plus: "fdatasync", plusTimes: 3, most: 1},
+	{title: "1,000 connections, replicated: CPU/request ÷ stub", run: "small", system: "varve-replicated", figure: "broker_cpu_s_per_million", over: "stub", most: 1.3},
+	{title: "the same, Kafka", run: "small", system: "kafka", figure: "broker_cpu_s_per_million", over: "stub"},
+	{title: "cold replay, 30 ms a GET: rate ÷ raw relay", run: "replay", system: "varve", figure: "mib_per_s", over: "relay", least: 0.6},
+	{title: "cold replay: rate ÷ Kafka from local files", run: "replay", system: "varve", figure: "mib_per_s", over: "kafka-tiered", least: 2},
+	{title: "produce p99 during replay ÷ alone", run: "produce-during-replay", system: "varve", figure: "p99_us", overRun: "produce-alone", over: "varve", most: 2},
+	{title: "cold seek, 10 segments: object reads", run: "seek10", system: "varve", figure: "gets", most: 2},
+	{title: "cold seek, 10,000 segments: object reads", run: "seek10000", system: "varve", figure: "gets", most: 2},
+	{title: "cold seek, 10 segments: time ÷ one GET", run: "seek10", system: "varve", figure: "us", overRun: "get", over: "limit", most: 2.5},
+	{title: "cold seek, 10,000 segments: time ÷ one GET", run: "seek10000", system: "varve", figure: "us", overRun: "get", over: "limit", most: 2.5},
+	{title: "empty node: MiB resident", run: "10000 partitions", system: "varve", figure: "empty_mib", most: 40},
+	{title: "idle partition at 10,000: KiB", run: "10000 partitions", system: "varve", figure: "idle_kib_per_partition", most: 6},
+	{title: "kill −9 at 10,000 partitions to first ack: s", run: "10000 partitions", system: "varve", figure: "first_ack_s", most: 2},
+	{title: "archive, 256 MiB segments: PUTs a segment", run: "archive", system: "varve", figure: "puts_per_segment", most: 2},
+}
+
+// printReport writes a table of all bars that -out has rounds for.
+func printReport(w io.Writer, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	type key struct {
+		run, system string
+		round       int
+	}
+	runs := map[key]figures{}
+	rounds := 0
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		var m measured
+		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
+			return err
+		}
+		runs[key{m.Run, m.System, m.Round}] = m.Figures
+		rounds = max(rounds, m.Round)
+	}
+	if err := lines.Err(); err != nil {
+		return err
+	}
+	fmt.Fprintln(w, "| what | median | least to greatest | rounds | bar | |\n|---|---|---|---|---|---|")
+	for _, x := range bars {
+		var values []float64
+		for round := 1; round <= rounds; round++ {
+			got, ok := runs[key{x.run, x.system, round}][x.figure]
+			if !ok {
+				continue
+			}
+			if x.over != "" {
+				under := runs[key{orElse(x.overRun, x.run), x.over, round}][orElse(x.overFigure, x.figure)]
+				if x.plus != "" {
+					under += x.plusTimes * runs[key{x.plus, "limit", round}][x.figure]
+				}
+				if under == 0 {
+					continue
+				}
+				got /= under
+			}
+			values = append(values, got)
+		}
+		if len(values) > 0 {
+			x.print(w, values)
+		}
+	}
+	return nil
+}
+
+func orElse(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a
+}
+
+func (x bar) print(w io.Writer, values []float64) {
+	slices.Sort(values)
+	n := len(values)
+	median := (values[(n-1)/2] + values[n/2]) / 2
+	want, verdict := "", ""
+	switch {
+	case x.least != none:
+		want, verdict = fmt.Sprintf("≥ %g", x.least), met(median >= x.least)
+	case x.most != none:
+		want, verdict = fmt.Sprintf("≤ %g", x.most), met(median <= x.most)
+	}
+	fmt.Fprintf(w, "| %s | %.2f | %.2f to %.2f | %d | %s | %s |\n", x.title, median, values[0], values[n-1], n, want, verdict)
+}
+
+func met(ok bool) string {
+	if ok {
+		return "met"
+	}
+	return "**missed**"
+}
