@@ -81,8 +81,6 @@ func (s *seam) step() {
 			s.must(err)
 		}
 	case "delete":
-		s.must(s.p.log.Roll(now()))
-		s.offloaded()
 		end := s.p.log.HighWatermark()
 		to := rapid.Int64Range(s.start, end).Draw(s.T, "to")
 		low, err := s.p.DeleteRecords(context.Background(), to)

@@ -1,6 +1,9 @@
 package tier
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/varvelog/varve/meta/topic"
 )
 
@@ -24,6 +27,12 @@ func (v *logView) add(s localSegment, above int64) {
 	if s.end > above {
 		v.sealed = append(v.sealed, s)
 	}
+}
+
+// holds says whether one sealed segment has all of [from, end) and ends there.
+func (v *logView) holds(from, end int64) bool {
+	i, ok := slices.BinarySearchFunc(v.sealed, end, func(s localSegment, o int64) int { return cmp.Compare(s.end, o) })
+	return ok && v.sealed[i].base <= from
 }
 
 // localSegment is a sealed local segment in numbers.

@@ -120,7 +120,7 @@ func (p *partition) committed(c *core, cm *commitment, s State, now instant) {
 		if p.wantStart == cm.start {
 			p.wantStart = -1
 		}
-		p.advanceStart(c, cm.start)
+		p.advanceStart(c, cm.start, now)
 	}
 	p.wantDrop = p.wantDrop && !cm.drop
 	p.dropMisfits(c)

@@ -32,16 +32,24 @@ func (p *partition) copyLane(c *core, now instant) {
 	p.copyReady = false
 	if !p.cfg.Enabled || p.cfg.CopyDisabled {
 		p.abandonAll(c)
+		p.watch.succeed("upload")
 		p.watchFor(c, p.idleWatch())
 		return
 	}
 	p.expireUploads(c, now)
+	p.dropPointless(c)
 	watch := p.idleWatch()
 	if blocked, ok := p.planUploads(c, now); ok {
 		watch = min(watch, blocked)
 	}
 	p.watchFor(c, watch)
-	if len(p.uploads) > 0 && p.claimLane(c, now) {
+	if len(p.uploads) == 0 {
+		if !p.copyReady {
+			p.watch.succeed("upload") // what failed is not wanted any more
+		}
+		return
+	}
+	if p.claimLane(c, now) {
 		p.startUploads(c, now)
 	}
 }
@@ -72,6 +80,9 @@ func (p *partition) idleWatch() int64 {
 func (p *partition) planUploads(c *core, now instant) (blocked int64, waits bool) {
 	if p.wantStart >= 0 && p.wantStart > p.end() || p.remote.Dropped || p.wantDrop {
 		return 0, false // the archive's end is about to move
+	}
+	if p.missed {
+		return 0, false // the view lists a segment that is gone: a new one is on its way
 	}
 	next := p.end()
 	if n := len(p.uploads); n > 0 {
@@ -118,15 +129,24 @@ func (p *partition) planUploads(c *core, now instant) (blocked int64, waits bool
 // the log start lies below: offsets are missing in both tiers.
 var errGap = errors.New("tier: offsets between the archive's end and the local log are missing")
 
+// errUnmarked is reported when the archive's start lies beyond its end and the
+// head has no room to mark all that lies below: the archive can go on only when
+// purges have made room, a grace later.
+var errUnmarked = errors.New("tier: segments below the archive's start wait for the deletion of earlier ones")
+
 // startsAnew: the archive was emptied up to a start inside s, and goes on there.
 func (p *partition) startsAnew(s localSegment) bool {
-	return len(p.uploads) == 0 && p.remote.Start > p.remote.End && s.base <= p.remote.Start && p.remote.Start < s.end
+	return len(p.uploads) == 0 && p.remote.Segments == 0 && p.remote.Start > p.remote.End && s.base <= p.remote.Start && p.remote.Start < s.end
 }
 
 // bridgeGap: the local log begins above the archive's end. When the offsets
 // between were given up (retention while copying was disabled or the store was
 // down) the archive's start moves past them first; otherwise they are missing.
 func (p *partition) bridgeGap(s localSegment, now instant) {
+	if len(p.uploads) == 0 && p.remote.Start > p.remote.End && p.remote.Segments > 0 {
+		p.watch.fail("upload", "", errUnmarked, now)
+		return
+	}
 	if p.log.LogStart < s.base || len(p.uploads) > 0 {
 		if len(p.uploads) == 0 {
 			p.watch.fail("upload", "", errGap, now)
@@ -174,6 +194,9 @@ func (p *partition) startUploads(c *core, now instant) {
 	for _, u := range p.uploads {
 		if u.state != uploadWaiting {
 			continue
+		}
+		if p.missed {
+			return // look before the next attempt
 		}
 		if p.copyRest.resting(now.steady) {
 			p.wakeAt(p.copyRest.until)
@@ -235,13 +258,20 @@ func (e evUploaded) apply(c *core, now instant) {
 
 // uploadFailed rests the lane. The object may be in the store all the same: it is
 // left to the collector (T6), and the next attempt has a new name.
+//
+// A segment that is gone (DeleteRecords, retention, truncation) is no failure of
+// the store: a new look at the log says what is to be uploaded instead. The lane
+// rests all the same, should the log go on listing what it does not have.
 func (p *partition) uploadFailed(c *core, u *upload, e evUploaded, now instant) {
-	p.watch.fail("upload", e.key, e.err, now)
 	p.copyRest.fail(now.steady, c.rng)
-	p.suspect = true
+	p.missed = errors.Is(e.err, errSegmentGone)
+	if !p.missed || p.copyRest.failures > 3 {
+		p.watch.fail("upload", e.key, e.err, now)
+	}
+	p.suspect = p.suspect || !p.missed
 	c.emit(fxRelease{p.ref(), []uint64{u.id}})
 	u.state = uploadWaiting
-	p.dirty = true // the segment may have gone (retention, truncation): look again
+	p.dirty = true // the segment may have gone: look again
 	p.dropUnstarted()
 }
 
@@ -283,47 +313,85 @@ func (p *partition) expireUploads(c *core, now instant) {
 }
 
 // settleUploads drops uploads that a freshly read manifest already covers, and
-// all of them when they no longer continue it.
+// those that do not continue it.
 func (p *partition) settleUploads(c *core) {
 	p.doubt = false
-	end := p.remote.End
-	for len(p.uploads) > 0 && p.uploads[0].end <= end {
-		p.release(c, p.uploads[0])
+	for len(p.uploads) > 0 && p.uploads[0].end <= p.remote.End {
+		c.emit(fxRelease{p.ref(), []uint64{p.uploads[0].id}})
 		p.uploads = p.uploads[1:]
 	}
 	p.dropMisfits(c)
 }
 
-// dropMisfits abandons the line when it does not continue the archive.
+// dropMisfits abandons uploads until the first in line continues the archive.
 func (p *partition) dropMisfits(c *core) {
-	if len(p.uploads) == 0 || p.remote.End < 0 {
-		return
+	for len(p.uploads) > 0 && !p.remote.takes(p.uploads[0].from, p.uploads[0].end) && p.abandonFirst(c) {
 	}
-	u := p.uploads[0]
-	if p.remote.Start <= p.remote.End && u.from == p.remote.End {
-		return
-	}
-	if p.remote.Start > p.remote.End && u.from >= p.remote.End && u.from <= p.remote.Start && p.remote.Start < u.end {
-		return // it holds the start of an archive that was emptied
-	}
-	p.abandonAll(c)
 }
 
-func (p *partition) release(c *core, u *upload) {
-	c.emit(fxRelease{p.ref(), []uint64{u.id}})
+// takes says whether the segment [from, end) may be committed next.
+func (s State) takes(from, end int64) bool {
+	switch {
+	case s.End < 0 && s.Start < 0:
+		return true
+	case s.Start > s.End && s.Segments == 0:
+		// An archive that was emptied goes on with the segment that holds its start.
+		return from >= s.End && from <= s.Start && s.Start < end
+	}
+	return from == s.End
 }
 
-// abandonAll takes every upload off the line. What is already in the store is
-// left to the collector.
-func (p *partition) abandonAll(c *core) {
+// dropPointless takes off the line what can never be committed, or is not wanted
+// any more, by the latest view of the log and of the archive. Whatever makes an
+// upload pointless (DeleteRecords, retention, truncation, an archive that was
+// emptied or reset), it is found here, and planUploads goes on with what is left.
+//
+// What runs is left to end: it holds its own copy of the segment's files. What
+// waits for an attempt must be in the log still, as it was planned; when it is
+// not, everything behind it goes too, as commits are in order.
+func (p *partition) dropPointless(c *core) {
+	// With nothing archived there is no start to be moved past deleted records:
+	// the archive begins with the first segment that is still wanted.
+	for len(p.uploads) > 0 && p.remote.End < 0 && p.uploads[0].end <= p.log.LogStart && p.abandonFirst(c) {
+	}
+	p.dropMisfits(c)
+	for i, u := range p.uploads {
+		if u.state == uploadWaiting && !p.log.holds(u.from, u.end) {
+			p.abandonFrom(c, i)
+			return
+		}
+	}
+}
+
+// abandonAll takes every upload off the line.
+func (p *partition) abandonAll(c *core) { p.abandonFrom(c, 0) }
+
+// abandonFrom takes uploads off the line from the i-th on. What is already in the
+// store is left to the collector.
+func (p *partition) abandonFrom(c *core, i int) {
 	if p.committing != nil || p.doubt {
 		return // first learn what became of the commit
 	}
-	for _, u := range p.uploads {
-		p.suspect = p.suspect || u.state != uploadWaiting
-		p.release(c, u)
+	for _, u := range p.uploads[i:] {
+		p.giveUp(c, u)
 	}
-	p.uploads = nil
+	p.uploads = p.uploads[:i]
+}
+
+// abandonFirst takes the first upload off the line; false when it must stay until
+// a commit's outcome is known.
+func (p *partition) abandonFirst(c *core) bool {
+	if p.committing != nil || p.doubt {
+		return false
+	}
+	p.giveUp(c, p.uploads[0])
+	p.uploads = p.uploads[1:]
+	return true
+}
+
+func (p *partition) giveUp(c *core, u *upload) {
+	p.suspect = p.suspect || u.state != uploadWaiting
+	c.emit(fxRelease{p.ref(), []uint64{u.id}})
 }
 
 // rollLane seals the active segment when its data would otherwise grow older than
@@ -334,7 +402,7 @@ func (p *partition) rollLane(c *core, now instant) {
 		return
 	}
 	due := int64(math.MaxInt64)
-	if p.cfg.Enabled && !p.cfg.CopyDisabled && p.cfg.MaxLagMillis >= 0 && !p.rollIsFutile(now) {
+	if p.cfg.Enabled && !p.cfg.CopyDisabled && p.cfg.MaxLagMillis >= 0 && !p.rollIsFutile() {
 		due = p.log.ActiveSince + p.cfg.MaxLagMillis - rollHeadroom(p.cfg.MaxLagMillis)
 	}
 	if p.cfg.RetentionMillis >= 0 && p.log.ActiveMaxTimestamp >= 0 && p.activeIsNext() {
@@ -354,11 +422,15 @@ func (p *partition) rollLane(c *core, now instant) {
 // rollHeadroom is the part of the lag left for the upload itself.
 func rollHeadroom(maxLagMillis int64) int64 { return min(maxLagMillis/4, 60_000) }
 
-// rollIsFutile: sealing more does not get data out any sooner while uploads fail
-// or the sealed segments before it cannot go yet; it only makes small objects.
-func (p *partition) rollIsFutile(now instant) bool {
-	return p.copyRest.failures > 0 || p.callRest.failures > 0 ||
-		len(p.log.sealed) > 0 && p.log.sealed[len(p.log.sealed)-1].end > p.log.stable()
+// rollIsFutile: sealing more does not get data out any sooner while sealed
+// segments before it fail to go or cannot go yet; it only makes small objects.
+// Failures of uploads that are not wanted any more do not count.
+func (p *partition) rollIsFutile() bool {
+	n := len(p.log.sealed)
+	if n == 0 || p.log.sealed[n-1].end <= max(p.end(), p.log.LogStart) {
+		return false
+	}
+	return p.copyRest.failures > 0 || p.callRest.failures > 0 || p.log.sealed[n-1].end > p.log.stable()
 }
 
 // activeIsNext: nothing but the active segment is left to expire.

@@ -53,12 +53,13 @@ func (p *partition) retainLane(c *core, now instant) {
 		// past retention may go locally, or the outage would fill the disk with expired
 		// data (KAFKA-19952). The start is committed later.
 		if p.held && p.callRest.failures > 0 {
-			p.advanceStart(c, out.start)
+			p.advanceStart(c, out.start, now)
 		}
 		return
 	}
 	if p.remote.End < 0 || c.cfg.broken == mutantStartNotCommitted {
-		p.advanceStart(c, out.start) // nothing was ever archived
+		p.wantStart = -1
+		p.advanceStart(c, out.start, now) // nothing was ever archived
 		return
 	}
 	p.wantStart = out.start
@@ -147,7 +148,7 @@ func (p *partition) dropArchive(c *core, now instant) {
 		return // only on a view that was taken after the log let go of the archive
 	}
 	if p.log.LogStart < p.log.LocalStart {
-		p.advanceStart(c, p.log.LocalStart)
+		p.advanceStart(c, p.log.LocalStart, now)
 		return
 	}
 	if p.claimLane(c, now) {

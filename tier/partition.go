@@ -20,6 +20,9 @@ type partition struct {
 	log           logView
 	looked, dirty bool
 	looking       bool
+	lookAbove     int64 // what the look on its way leaves out: segments that end at or below
+	viewAbove     int64 // what log leaves out
+	missed        bool  // an upload did not find its segment: log is out of date
 	watched       int64 // what fxWatch was last set to
 	rewatch       bool  // the watch may have fired since
 
@@ -69,7 +72,7 @@ type partition struct {
 	collectAt  int64 // steady; 0 = none planned
 	collecting bool
 
-	lookRest, callRest, copyRest, deleteRest, collectRest backoff
+	lookRest, callRest, copyRest, deleteRest, collectRest, startRest backoff
 
 	unsealed               int   // looks in a row that missed a rolled segment
 	recheckAt              int64 // steady; look at the log again then; 0 = no need
@@ -87,6 +90,7 @@ func newPartition(id topic.Partition, gen uint64, epoch int32, cfg TopicConfig, 
 	return &partition{
 		id: id, gen: gen, epoch: epoch, cfg: cfg,
 		dirty: true, window: 1, watched: math.MaxInt64, told: -2, wantStart: -1,
+		lookAbove: -1, viewAbove: -1,
 		remote: State{Start: -1, End: -1, LeaderEpoch: -1},
 		watch:  watchdog{movedAt: now.steady},
 	}
@@ -112,7 +116,11 @@ func (p *partition) advance(c *core, now instant) {
 		return
 	}
 	p.wake = math.MaxInt64
-	if !p.fenced && !p.remote.Retired {
+	switch {
+	case p.fenced:
+	case p.remote.Retired:
+		p.withdraw(c)
+	default:
 		p.advanceLanes(c, now)
 	}
 	p.observe(c, now)
@@ -139,6 +147,11 @@ func (p *partition) advanceLanes(c *core, now instant) {
 	if !p.loadLane(c, now) || p.diverged() {
 		return
 	}
+	if p.end() < p.viewAbove { // the archive was reset: segments below its old end count again
+		p.dirty = true
+		p.wakeAt(now.steady)
+		return
+	}
 	p.releaseLane(c, now)
 	p.tellLog(c, now)
 	p.retainLane(c, now)
@@ -153,7 +166,13 @@ func (p *partition) advanceLanes(c *core, now instant) {
 
 // withdraw takes back what the log was told of the archive.
 func (p *partition) withdraw(c *core) {
-	p.abandonAll(c)
+	if p.committing == nil {
+		// Also with a commit in doubt: tiering begins again with a fresh claim.
+		for _, u := range p.uploads {
+			p.giveUp(c, u)
+		}
+		p.uploads = nil
+	}
 	p.watchFor(c, math.MaxInt64)
 	if p.told >= 0 {
 		p.told = -1
@@ -191,7 +210,8 @@ func (p *partition) lookLane(c *core, now instant) {
 		return
 	}
 	p.looking, p.dirty, p.recheckAt = true, false, 0
-	c.emit(fxLook{p.ref(), p.end(), !p.claimed})
+	p.lookAbove = p.end()
+	c.emit(fxLook{p.ref(), p.lookAbove, !p.claimed})
 }
 
 func (e evLooked) apply(c *core, now instant) {
@@ -206,6 +226,8 @@ func (e evLooked) apply(c *core, now instant) {
 		p.lookRest.fail(now.steady, c.rng)
 	} else {
 		p.takeView(e.view, now)
+		p.viewAbove = p.lookAbove
+		p.missed = p.missed && p.dirty
 		if p.rewatch && !p.dirty {
 			p.rewatch, p.watched = false, unwatched // set it again, by what is seen now
 		}
@@ -473,13 +495,13 @@ func (p *partition) tellLog(c *core, now instant) {
 		}
 	}
 	if p.claimed && p.givenUp() {
-		p.advanceStart(c, p.log.LocalStart)
+		p.advanceStart(c, p.log.LocalStart, now)
 	}
 	// A committed start stands: a leader that died before its log start had
 	// followed, or had been replicated, must not bring old records back.
 	if o := p.log.LogOffsets; p.remote.Start > o.LogStart &&
 		p.remote.Start <= o.HighWatermark && !p.remote.Dropped {
-		p.advanceStart(c, p.remote.Start)
+		p.advanceStart(c, p.remote.Start, now)
 	}
 }
 
@@ -493,8 +515,12 @@ func (p *partition) coveredEnd() int64 {
 	return p.remote.End
 }
 
-func (p *partition) advanceStart(c *core, offset int64) {
+func (p *partition) advanceStart(c *core, offset int64, now instant) {
 	if p.started || offset <= p.log.LogStart || offset == p.startedAt {
+		return
+	}
+	if p.startRest.resting(now.steady) {
+		p.wakeAt(p.startRest.until)
 		return
 	}
 	p.started, p.startedAt = true, offset
@@ -509,8 +535,10 @@ func (e evStarted) apply(c *core, now instant) {
 	p.started = false
 	if e.err != nil {
 		p.startedAt = 0
+		p.startRest.fail(now.steady, c.rng)
 		p.watch.fail("advance log start", "", e.err, now)
 	} else {
+		p.startRest.succeed()
 		p.watch.succeed("advance log start")
 		p.dirty = true
 	}

@@ -96,6 +96,9 @@ type rigLog struct {
 	rolls    int
 	unsynced bool // sealed segments are not shown yet
 	lead     *Leadership
+
+	startErr   error // what AdvanceLogStart answers
+	startCalls int
 }
 
 func defaultTopic() TopicConfig {
@@ -198,6 +201,10 @@ func (g *rigLog) SetRemoteEnd(end int64) {
 func (g *rigLog) AdvanceLogStart(offset int64) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.startCalls++
+	if g.startErr != nil {
+		return g.startErr
+	}
 	if offset > g.l.hw {
 		return fmt.Errorf("log start %d above the high watermark %d", offset, g.l.hw)
 	}

@@ -341,8 +341,11 @@ func (s *sim) deleteRecords() {
 	l := s.leader
 	if l.log.hw > l.log.logStart {
 		off := l.log.logStart + s.rng.Int64N(l.log.hw-l.log.logStart)/4
-		if s.rng.IntN(8) == 0 {
-			off = l.log.hw
+		if s.rng.IntN(4) == 0 {
+			off = l.log.hw // whatever is in line for upload becomes pointless
+		}
+		if s.rng.IntN(3) == 0 {
+			l.log.roll()
 		}
 		s.deleted = max(s.deleted, off)
 		l.log.advanceStart(off)

@@ -89,7 +89,7 @@ func (p *partition) observe(c *core, now instant) {
 // pendingWork names the work that waits, "" when there is none.
 func (p *partition) pendingWork(c *core, now instant) string {
 	switch {
-	case p.fenced:
+	case p.fenced, p.remote.Retired, !p.cfg.Enabled && !p.cfg.DeleteOnDisable:
 		return ""
 	case p.diverged():
 		return "the archive ends above the local log"
