@@ -261,7 +261,7 @@ func (l *Log) writeLocked(b []byte, o *AppendOptions) error {
 		t.since, t.created = o.Now, o.Now
 	}
 	t.clean = false
-	next := l.recordLocked(b)
+	next := l.recordLocked(b, o.Now)
 	t.pos += int64(len(b))
 	t.seg.size.Store(t.pos)
 	l.markUnsynced(t.seg, t.h)
@@ -276,7 +276,7 @@ func (l *Log) writeLocked(b []byte, o *AppendOptions) error {
 
 // recordLocked derives index, producer state and epochs from batches that
 // were just written at the tail, and returns the offset after them.
-func (l *Log) recordLocked(b []byte) (next int64) {
+func (l *Log) recordLocked(b []byte, now int64) (next int64) {
 	t := l.tail
 	pos := t.pos
 	for len(b) > 0 {
@@ -291,7 +291,7 @@ func (l *Log) recordLocked(b []byte) (next int64) {
 			}
 		}
 		if one.HasProducer() {
-			l.applyLocked(one)
+			l.applyLocked(one, now)
 		}
 		pos += int64(one.SizeBytes())
 		next = one.NextOffset()
@@ -301,7 +301,7 @@ func (l *Log) recordLocked(b []byte) (next int64) {
 }
 
 // applyLocked brings the producer state up to a batch of the tail.
-func (l *Log) applyLocked(b batch.Batch) {
+func (l *Log) applyLocked(b batch.Batch, now int64) {
 	m, err := markerOf(b)
 	if err != nil {
 		return
@@ -311,7 +311,7 @@ func (l *Log) applyLocked(b batch.Batch) {
 		l.stateMu.Unlock()
 		return
 	}
-	txn, aborted := l.producers.apply(b, m)
+	txn, aborted := l.producers.apply(b, m, now)
 	if m != nil || b.Transactional() {
 		l.publishUnstableLocked()
 	}

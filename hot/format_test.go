@@ -20,7 +20,7 @@ func TestFormatVectors(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ps.apply(b.Bytes(), nil)
+	ps.apply(b.Bytes(), nil, 1700000000123)
 	st := newPartitionState(5)
 	st.epoch, st.epochs, st.position = lineage.Entry{Epoch: 3, Start: 4}, 2, 77
 	for name, c := range map[string]struct {
@@ -29,7 +29,7 @@ func TestFormatVectors(t *testing.T) {
 	}{
 		"index":    {x.encode(0, 1), "00000005000010680000018bcfe56800000000030812dad4"},
 		"txnindex": {encodeTxns(100, []batch.AbortedTxn{{ProducerID: 7, FirstOffset: 101, LastOffset: 109, LastStable: 110}}), "00000000000000070000000000000065000000000000006d000000000000006e000000000d6a4947"},
-		"snapshot": {ps.encode(3), "5650534e00010000e6e53e3b000000000000000300000001000000000000000900020001ffffffff000000000000000cffffffffffffffff0000000400000006000000020000000000000002000000000000000c"},
+		"snapshot": {ps.encode(3), "5650534e0002000078699863000000000000000300000001000000000000000900020001ffffffff000000000000000cffffffffffffffff0000018bcfe5687b0000000400000006000000020000000000000002000000000000000c"},
 		"epochs":   {encodeEpochs(lineage.Chain{{Epoch: 1, Start: 0}, {Epoch: 4, Start: 10}}), "56455043000100001387c7b50000000200000001000000000000000000000004000000000000000a"},
 		"journal":  {appendJournalRecord(nil, recordState, keyOf(testPartition), &st), "9a8513800100000001020300000000000000000000000000000000030000000300000000000000040000000000000005000000000000000500000000000000050000004d000000000000000000000005ffffffffffffffffffffffffffffffff000000000000000000000002000000000000000000000005"},
 	} {
@@ -37,4 +37,13 @@ func TestFormatVectors(t *testing.T) {
 			t.Errorf("%s is\n%s, want\n%s", name, got, c.want)
 		}
 	}
+}
+
+func unhex(t *testing.T, s string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }

@@ -51,8 +51,8 @@ func FuzzTransactionIndex(f *testing.F) {
 
 func FuzzSnapshot(f *testing.F) {
 	ps := newProducers()
-	ps.apply(produced(1, 0, 0, 3, true), nil)
-	ps.apply(produced(2, 1, 5, 1, false), nil)
+	ps.apply(produced(1, 0, 0, 3, true), nil, 5)
+	ps.apply(produced(2, 1, 5, 1, false), nil, 5)
 	f.Add(ps.encode(4))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		ps, at, err := decodeSnapshot(b)

@@ -28,7 +28,8 @@ type producer struct {
 	kept             int8 // batches in ring
 	head             int8 // oldest of them
 	ring             [batchesKept]producerBatch
-	lastTimestamp    int64
+	lastTimestamp    int64 // of its records, as DescribeProducers tells it
+	appended         int64 // wall clock of its last append, ms, 0 not known
 	txnFirst         int64 // first offset of the open transaction, -1 none
 }
 
@@ -176,9 +177,10 @@ func checkMarker(p *producer, b batch.Batch, m *marker, o *AppendOptions) error 
 	return nil
 }
 
-// apply records a batch that is in the log. For an abort that ended a
-// transaction it returns what the transaction index must hold.
-func (ps *producers) apply(b batch.Batch, m *marker) (aborted batch.AbortedTxn, isAbort bool) {
+// apply records a batch that is in the log, appended at now: 0 in a replay,
+// which does not know. For an abort that ended a transaction it returns what
+// the transaction index must hold.
+func (ps *producers) apply(b batch.Batch, m *marker, now int64) (aborted batch.AbortedTxn, isAbort bool) {
 	id := b.ProducerID()
 	if id < 0 {
 		return aborted, false
@@ -188,6 +190,7 @@ func (ps *producers) apply(b batch.Batch, m *marker) (aborted batch.AbortedTxn, 
 		p = newProducer(id)
 		ps.byID[id] = p
 	}
+	p.appended = now
 	if m != nil {
 		return ps.applyMarker(p, b, m)
 	}
@@ -254,12 +257,23 @@ func (ps *producers) firstUnstable(hw int64) int64 {
 	return first
 }
 
+// heard makes now the append time of producers whose own is not known, so that
+// a restart can only lengthen the time they are remembered.
+func (ps *producers) heard(now int64) {
+	for _, p := range ps.byID {
+		if p.appended == 0 {
+			p.appended = now
+		}
+	}
+}
+
 // expire forgets producers that were silent for ttl milliseconds and have no
-// transaction open.
+// transaction open. Silence counts from the append: records may be as old as
+// they like, and a producer that back-fills must be known when it repeats.
 func (ps *producers) expire(now, ttl int64) int {
 	n := 0
 	for id, p := range ps.byID {
-		if p.txnFirst < 0 && now-p.lastTimestamp >= ttl {
+		if p.txnFirst < 0 && now-p.appended >= ttl {
 			delete(ps.byID, id)
 			n++
 		}

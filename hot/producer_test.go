@@ -200,11 +200,11 @@ func TestSilentProducersExpireUnlessInATransaction(t *testing.T) {
 	l := openLog(t, s, func(c *LogConfig) { c.ProducerExpirationMillis = 100 })
 	mustAppend(t, l, produced(1, 0, 0, 1, false))
 	mustAppend(t, l, produced(2, 0, 0, 1, true), func(o *AppendOptions) { o.TxnVerified = true })
-	l.ExpireProducers(99)
+	l.ExpireProducers(1099)
 	if ps, _ := l.Producers(); len(ps) != 2 {
 		t.Fatalf("%+v", ps)
 	}
-	l.ExpireProducers(100)
+	l.ExpireProducers(1100)
 	if ps, _ := l.Producers(); len(ps) != 1 || ps[0].ProducerID != 2 {
 		t.Fatalf("%+v", ps)
 	}
@@ -224,7 +224,7 @@ func TestSnapshotsRoundTrip(t *testing.T) {
 			}
 			b.SetBaseOffset(next)
 			next = b.NextOffset()
-			ps.apply(b, m)
+			ps.apply(b, m, 5)
 		}
 		enc := ps.encode(next)
 		got, at, err := decodeSnapshot(enc)

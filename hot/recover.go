@@ -462,6 +462,7 @@ func (r *recovery) keep(i int, last bool, bad error, h *handle, x *indexer, pers
 	}
 	s := &sealing{next: segs[i+1].base, persisted: persisted}
 	if len(r.ps.byID) > 0 {
+		r.ps.heard(l.store.now())
 		s.snapshot = r.ps.encode(s.next)
 	}
 	x.footer()
@@ -497,7 +498,7 @@ func (r *recovery) scan(seg *segment, f vfs.File, x *indexer, from, size int64, 
 			r.chain = r.chain.Assign(b.LeaderEpoch(), b.BaseOffset())
 		}
 		if b.HasProducer() {
-			if t, aborted := r.ps.apply(b, m); aborted {
+			if t, aborted := r.ps.apply(b, m, 0); aborted {
 				*txns = append(*txns, t)
 			}
 		}
@@ -565,6 +566,7 @@ func (r *recovery) finish(start int64, known bool) error {
 	if err := l.removeStray(end); err != nil {
 		return err
 	}
+	r.ps.heard(l.store.now())
 	l.producers = r.ps
 	l.snapAt.Store(st.snapshot)
 	l.spare = st.snapshot

@@ -234,12 +234,12 @@ func TestAppendAndReadAllocateAFixedFew(t *testing.T) {
 			}
 			p := newProducers()
 			pb := produced(1, 0, 0, size, false)
-			p.apply(pb, nil)
+			p.apply(pb, nil, 5)
 			if n := testing.AllocsPerRun(500, func() {
 				if _, _, err := p.check(pb, nil, &AppendOptions{}); err != nil {
 					t.Fatal(err)
 				}
-				p.apply(pb, nil)
+				p.apply(pb, nil, 5)
 			}); n > 0 {
 				t.Errorf("producer state allocates %v times", n)
 			}

@@ -12,7 +12,7 @@ import (
 //
 //	offset size field
 //	     0    4  magic "VPSN"
-//	     4    2  version, 1
+//	     4    2  version, 2
 //	     6    2  reserved, 0
 //	     8    4  CRC-32C of everything from byte 12 on
 //	    12    8  offset, as in the name
@@ -27,14 +27,16 @@ import (
 //	12    4  coordinator epoch, -1 none
 //	16    8  timestamp of the last batch or marker
 //	24    8  first offset of the open transaction, -1 none
-//	32    …  batches, oldest first:
+//	32    8  wall clock of the last append, ms, 0 not known; not in version 1
+//	40    …  batches, oldest first:
 //	         first sequence 4, last sequence 4, offset delta 4,
 //	         last offset 8, timestamp 8
 const (
 	snapshotMagic      = "VPSN"
-	snapshotVersion    = 1
+	snapshotVersion    = 2
 	snapshotHeaderSize = 24
-	producerSize       = 32
+	producerSize       = 40
+	producerSizeV1     = 32
 	producerBatchSize  = 28
 	snapshotBytesMax   = 1 << 30
 )
@@ -61,6 +63,7 @@ func (ps *producers) encode(offset int64) []byte {
 		b = binary.BigEndian.AppendUint32(b, uint32(p.coordinatorEpoch))
 		b = binary.BigEndian.AppendUint64(b, uint64(p.lastTimestamp))
 		b = binary.BigEndian.AppendUint64(b, uint64(p.txnFirst))
+		b = binary.BigEndian.AppendUint64(b, uint64(p.appended))
 		for i := range p.kept {
 			r := p.ring[(p.head+i)%batchesKept]
 			b = binary.BigEndian.AppendUint32(b, uint32(r.firstSeq))
@@ -79,8 +82,13 @@ func decodeSnapshot(b []byte) (ps *producers, offset int64, err error) {
 	if len(b) < snapshotHeaderSize || string(b[:4]) != snapshotMagic {
 		return nil, 0, fmt.Errorf("producer snapshot has no header: %w", ErrCorrupt)
 	}
-	if v := binary.BigEndian.Uint16(b[4:]); v != snapshotVersion {
-		return nil, 0, fmt.Errorf("producer snapshot has version %d, this build reads %d: %w", v, snapshotVersion, ErrCorrupt)
+	size := producerSize
+	switch v := binary.BigEndian.Uint16(b[4:]); v {
+	case snapshotVersion:
+	case snapshotVersion - 1:
+		size = producerSizeV1
+	default:
+		return nil, 0, fmt.Errorf("producer snapshot has version %d, this build reads %d and %d: %w", v, snapshotVersion-1, snapshotVersion, ErrCorrupt)
 	}
 	if crc32.Checksum(b[12:], castagnoli) != binary.BigEndian.Uint32(b[8:]) {
 		return nil, 0, fmt.Errorf("producer snapshot checksum differs: %w", ErrCorrupt)
@@ -90,7 +98,7 @@ func decodeSnapshot(b []byte) (ps *producers, offset int64, err error) {
 	b = b[snapshotHeaderSize:]
 	ps = newProducers()
 	for range count {
-		if len(b) < producerSize {
+		if len(b) < size {
 			return nil, 0, fmt.Errorf("producer snapshot is cut short: %w", ErrCorrupt)
 		}
 		p := newProducer(int64(binary.BigEndian.Uint64(b)))
@@ -99,7 +107,10 @@ func decodeSnapshot(b []byte) (ps *producers, offset int64, err error) {
 		p.coordinatorEpoch = int32(binary.BigEndian.Uint32(b[12:]))
 		p.lastTimestamp = int64(binary.BigEndian.Uint64(b[16:]))
 		p.txnFirst = int64(binary.BigEndian.Uint64(b[24:]))
-		b = b[producerSize:]
+		if size == producerSize {
+			p.appended = int64(binary.BigEndian.Uint64(b[32:]))
+		}
+		b = b[size:]
 		if kept > batchesKept || len(b) < kept*producerBatchSize {
 			return nil, 0, fmt.Errorf("producer snapshot is cut short: %w", ErrCorrupt)
 		}

@@ -411,9 +411,10 @@ func (l *Log) replayProducers(offset int64) (*producers, error) {
 		if err != nil {
 			return err
 		}
-		ps.apply(b, m)
+		ps.apply(b, m, 0)
 		return nil
 	})
+	ps.heard(l.store.now())
 	return ps, err
 }
 

@@ -217,6 +217,7 @@ func (l *Log) ResetTo(off int64, chain lineage.Chain, snapshot []byte) error {
 		if ps, _, err = decodeSnapshot(snapshot); err != nil {
 			return err
 		}
+		ps.heard(l.store.now())
 	}
 	l.maintMu.Lock()
 	defer l.maintMu.Unlock()

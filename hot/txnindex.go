@@ -151,7 +151,7 @@ func (s *segment) rebuildTxns(to int64) ([]batch.AbortedTxn, error) {
 		if err != nil {
 			return err
 		}
-		if t, aborted := ps.apply(b, m); aborted {
+		if t, aborted := ps.apply(b, m, 0); aborted {
 			txns = append(txns, t)
 		}
 		return nil
