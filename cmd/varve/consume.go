@@ -32,7 +32,7 @@ func consumeCommand() *cobra.Command {
 		Example: "  varve consume events --from 2024-03-03T14:05Z --to 2024-03-03T15:00Z\n" +
 			"  varve consume events --from -36h --format '%d{go#RFC3339#} %k %v\\n'\n" +
 			"  varve consume events --from latest --follow",
-		Args: cobra.ExactArgs(1),
+		Args: needs("TOPIC"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			print, err := printer(format)
 			if err != nil {

@@ -53,7 +53,7 @@ func demoCommand() *cobra.Command {
 			"generated events dated over the past three years, waits until they are in the bucket only, seeks\n" +
 			"to a date two years back, replays from there out of the bucket and checks every record.\n" +
 			"With --exit it ends then, with status 0, or 1 when anything did not match.",
-		Args: cobra.NoArgs,
+		Args: needs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			level := slog.LevelError
 			if verbose {

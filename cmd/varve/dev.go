@@ -53,7 +53,7 @@ func devCommand() *cobra.Command {
 		Short: "Run one node on embedded defaults, with a folder as its bucket",
 		Example: "  varve dev\n" +
 			"  varve dev --dir /data --store 's3://bucket/varve?region=eu-central-1' --set num.partitions=6",
-		Args: cobra.NoArgs,
+		Args: needs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s := devSettings(dir, listen, http, store)
 			if err := s.addPairs(set); err != nil {
@@ -83,7 +83,7 @@ func serveCommand() *cobra.Command {
 		Long: "Settings carry Kafka's names and defaults; Varve's own start with varve. They are taken from the\n" +
 			"file, then from the environment (VARVE_NUM_PARTITIONS is num.partitions, VARVE_TIER_STORE is\n" +
 			"varve.tier.store), then from --set; the later wins. An unknown name is an error.",
-		Args: cobra.NoArgs,
+		Args: needs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s := settings{}
 			if config == "" {

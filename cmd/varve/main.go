@@ -51,7 +51,8 @@ func rootCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(
+	root.SetFlagErrorFunc(flagError)
+	return group(root,
 		demoCommand(),
 		devCommand(),
 		serveCommand(),
@@ -62,5 +63,4 @@ func rootCommand() *cobra.Command {
 		segmentsCommand(),
 		versionCommand(),
 	)
-	return root
 }

@@ -33,7 +33,7 @@ func produceCommand() *cobra.Command {
 		Short: "Write one record per line of standard input",
 		Example: "  echo hello | varve produce events\n" +
 			"  varve produce events --key-field key --time-field ts < events.ndjson",
-		Args: cobra.ExactArgs(1),
+		Args: needs("TOPIC"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			compression, err := codecArg(codec)
 			if err != nil {

@@ -30,7 +30,7 @@ func segmentsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "segments TOPIC",
 		Short: "Show a topic's segments: local, in the bucket or both, with offsets, times and sizes",
-		Args:  cobra.ExactArgs(1),
+		Args:  needs("TOPIC"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()

@@ -15,9 +15,8 @@ import (
 )
 
 func topicCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "topic", Short: "Create, list, describe, alter and delete topics"}
-	cmd.AddCommand(topicCreate(), topicList(), topicDescribe(), topicAlter(), topicDelete())
-	return cmd
+	return group(&cobra.Command{Use: "topic", Short: "Create, list, describe, alter and delete topics"},
+		topicCreate(), topicList(), topicDescribe(), topicAlter(), topicDelete())
 }
 
 // topicError adds to a broker's error what the caller can do about it.
@@ -51,7 +50,7 @@ func topicCreate() *cobra.Command {
 		Use:     "create TOPIC…",
 		Short:   "Create topics",
 		Example: "  varve topic create events --partitions 6 --tiered --config retention.ms=-1 --config local.retention.ms=86400000",
-		Args:    cobra.MinimumNArgs(1),
+		Args:    needs("TOPIC…"),
 		RunE: func(cmd *cobra.Command, topics []string) error {
 			settings, err := settingsArg(configs)
 			if err != nil {
@@ -114,7 +113,7 @@ func topicList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List topics",
-		Args:  cobra.NoArgs,
+		Args:  needs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			adm, done, err := c.admin(cmd.Context())
 			if err != nil {
@@ -183,7 +182,7 @@ func topicDescribe() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "describe TOPIC…",
 		Short: "Show a topic's partitions and the settings that differ from the default",
-		Args:  cobra.MinimumNArgs(1),
+		Args:  needs("TOPIC…"),
 		RunE: func(cmd *cobra.Command, topics []string) error {
 			adm, done, err := c.admin(cmd.Context())
 			if err != nil {
@@ -277,7 +276,7 @@ func topicAlter() *cobra.Command {
 		Use:     "alter TOPIC",
 		Short:   "Change a topic's settings or add partitions",
 		Example: "  varve topic alter events --config retention.ms=-1 --delete-config segment.ms --partitions 12",
-		Args:    cobra.ExactArgs(1),
+		Args:    needs("TOPIC"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			settings, err := settingsArg(set)
 			if err != nil {
@@ -345,7 +344,7 @@ func topicDelete() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete TOPIC…",
 		Short: "Delete topics and all their data, in the bucket too",
-		Args:  cobra.MinimumNArgs(1),
+		Args:  needs("TOPIC…"),
 		RunE: func(cmd *cobra.Command, topics []string) error {
 			adm, done, err := c.admin(cmd.Context())
 			if err != nil {

@@ -16,7 +16,7 @@ func versionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version, the Kafka level it speaks and the build",
-		Args:  cobra.NoArgs,
+		Args:  needs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := struct {
 				Version  string `json:"version"`
