@@ -89,14 +89,14 @@ func topicPartitions(ctx context.Context, adm *admin, topics []string) ([]partit
 }
 
 // offsetsRow is one partition in the answer of `varve offsets`. RemoteEnd is
-// the first offset that is not in the bucket; AtTime and TimestampAtTime are -1
+// the first offset that is not in the bucket, nil when nothing is; AtTime and TimestampAtTime are -1
 // when no record is that young.
 type offsetsRow struct {
 	Topic      string `json:"topic"`
 	Partition  int32  `json:"partition"`
 	Earliest   int64  `json:"earliest"`
 	LocalStart int64  `json:"localStart"`
-	RemoteEnd  int64  `json:"remoteEnd"`
+	RemoteEnd  *int64 `json:"remoteEnd"`
 	Latest     int64  `json:"latest"`
 	AtTime     *int64 `json:"atTime,omitempty"`
 	Timestamp  *int64 `json:"timestampAtTime,omitempty"`
@@ -145,8 +145,8 @@ func offsetsCommand() *cobra.Command {
 
 func (r offsetsRow) cells() []string {
 	remote := "-"
-	if r.RemoteEnd > 0 {
-		remote = strconv.FormatInt(r.RemoteEnd, 10)
+	if r.RemoteEnd != nil {
+		remote = strconv.FormatInt(*r.RemoteEnd, 10)
 	}
 	cells := []string{r.Topic, fmt.Sprint(r.Partition), fmt.Sprint(r.Earliest), fmt.Sprint(r.LocalStart), remote, fmt.Sprint(r.Latest)}
 	switch {
@@ -181,7 +181,11 @@ func offsetRows(ctx context.Context, adm *admin, topics []string, at string) ([]
 	rows := make([]offsetsRow, 0, len(keys))
 	for _, k := range keys {
 		row := offsetsRow{Topic: k.topic, Partition: k.partition, Earliest: answers[0][k].offset,
-			LocalStart: answers[1][k].offset, RemoteEnd: answers[2][k].offset + 1, Latest: answers[3][k].offset}
+			LocalStart: answers[1][k].offset, Latest: answers[3][k].offset}
+		if last := answers[2][k].offset; last >= 0 {
+			end := last + 1
+			row.RemoteEnd = &end
+		}
 		if at != "" {
 			f := answers[4][k]
 			row.AtTime, row.Timestamp = &f.offset, &f.timestamp

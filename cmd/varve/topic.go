@@ -5,6 +5,8 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -24,9 +26,7 @@ func topicError(topic string, err error, message string) error {
 	if err == nil {
 		return nil
 	}
-	if message != "" {
-		err = fmt.Errorf("%w: %s", err, message)
-	}
+	err = refused(err, message)
 	hint := ""
 	switch {
 	case errors.Is(err, kerr.TopicAlreadyExists):
@@ -35,6 +35,30 @@ func topicError(topic string, err error, message string) error {
 		hint = "; `varve topic list` shows what there is"
 	}
 	return fmt.Errorf("topic %s: %w%s", topic, err, hint)
+}
+
+// refusal is a broker's error code with the broker's own words.
+type refusal struct {
+	code    *kerr.Error
+	message string
+}
+
+func (r *refusal) Error() string { return r.code.Message + ": " + strings.TrimSuffix(r.message, ".") }
+func (r *refusal) Unwrap() error { return r.code }
+
+// refused gives err the broker's own words, or, when it sent none, the text
+// that goes with the code.
+func refused(err error, message string) error {
+	var code *kerr.Error
+	switch {
+	case !errors.As(err, &code):
+		return err
+	case message != "":
+		return &refusal{code, message}
+	case err == error(code):
+		return &refusal{code, code.Description}
+	}
+	return err
 }
 
 func topicCreate() *cobra.Command {
@@ -293,6 +317,9 @@ func topicAlter() *cobra.Command {
 			if err := alterSettings(cmd.Context(), adm, args[0], settings, unset); err != nil {
 				return err
 			}
+			for _, line := range alterations(args[0], settings, unset) {
+				fmt.Fprintln(cmd.OutOrStdout(), line)
+			}
 			if partitions == 0 {
 				return nil
 			}
@@ -304,6 +331,9 @@ func topicAlter() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if r.Err == nil {
+				fmt.Fprintf(cmd.OutOrStdout(), "altered %s: %d partitions\n", args[0], partitions)
+			}
 			return topicError(args[0], r.Err, r.ErrMessage)
 		},
 	}
@@ -312,6 +342,18 @@ func topicAlter() *cobra.Command {
 	cmd.Flags().StringArrayVar(&unset, "delete-config", nil, "give NAME its default again, repeatable")
 	cmd.Flags().IntVarP(&partitions, "partitions", "p", 0, "raise the number of partitions to this")
 	return cmd
+}
+
+// alterations says what has been changed, one line for each setting.
+func alterations(topic string, set map[string]*string, unset []string) []string {
+	var lines []string
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		lines = append(lines, fmt.Sprintf("altered %s: %s=%s", topic, name, *set[name]))
+	}
+	for _, name := range unset {
+		lines = append(lines, fmt.Sprintf("altered %s: %s has its default again", topic, name))
+	}
+	return lines
 }
 
 func alterSettings(ctx context.Context, adm *admin, topic string, set map[string]*string, unset []string) error {
