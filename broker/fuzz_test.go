@@ -98,7 +98,8 @@ func fuzzConn(t testing.TB) *conn {
 }
 
 // FuzzFrame gives whole frames to the dispatcher: header, version choice, decoder and handler. The connection may end; the
-// process may not.
+// process may not. The decoder's memory is measured by FuzzRequest: here an answer, whose size is the server's own, would
+// count too.
 func FuzzFrame(f *testing.F) {
 	seedBodies(func(key, version int16, body []byte) {
 		h := binary.BigEndian.AppendUint16(nil, uint16(key))

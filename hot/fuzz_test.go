@@ -2,7 +2,10 @@ package hot
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
+	"hash/crc32"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -11,7 +14,51 @@ import (
 	"github.com/varvelog/varve/hot/vfs"
 )
 
-// Every decoder takes any bytes: no panic, and what it accepts it gives back.
+// Every decoder takes any bytes: no panic, memory bounded by the input, and
+// what it accepts it gives back. Checksums would keep the fuzzer out, so each
+// target tries the bytes as they are and with the checksums put right.
+
+// allocated fails when fn allocates more than 8 bytes per byte of input and 64
+// KiB for errors and fixed parts. Other goroutines count too, so that a run
+// above the limit gets two more.
+func allocated(t *testing.T, input int, fn func()) {
+	t.Helper()
+	allocatedWithin(t, 8*input+64<<10, fn)
+}
+
+func allocatedWithin(t *testing.T, limit int, fn func()) {
+	t.Helper()
+	var took uint64
+	for range 3 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		fn()
+		runtime.ReadMemStats(&after)
+		if took = after.TotalAlloc - before.TotalAlloc; took <= uint64(limit) {
+			return
+		}
+	}
+	t.Fatalf("%d bytes allocated where %d are allowed", took, limit)
+}
+
+// resum puts right the checksum at sumAt of the bytes from fromAt on.
+func resum(b []byte, sumAt, fromAt int) []byte {
+	if len(b) < fromAt {
+		return b
+	}
+	b = bytes.Clone(b)
+	binary.BigEndian.PutUint32(b[sumAt:], crc32.Checksum(b[fromAt:], castagnoli))
+	return b
+}
+
+// resumEntries does so for entries of size bytes that end with a seeded checksum.
+func resumEntries(b []byte, base int64, size int) []byte {
+	b = bytes.Clone(b)
+	for e := b; len(e) >= size; e = e[size:] {
+		binary.BigEndian.PutUint32(e[size-4:], crc32.Update(indexSeed(base), castagnoli, e[:size-4]))
+	}
+	return b
+}
 
 func FuzzIndex(f *testing.F) {
 	x := newIndexer(100, 0)
@@ -24,15 +71,19 @@ func FuzzIndex(f *testing.F) {
 	}
 	x.footer()
 	f.Add(x.ix.encode(0, x.ix.len()), int64(100), pos)
-	f.Fuzz(func(t *testing.T, b []byte, base, size int64) {
-		ix, whole := parseIndex(b, base, size)
-		enc := ix.encode(0, ix.len())
-		if !bytes.HasPrefix(b, enc) || whole != (len(enc) == len(b)) {
-			t.Fatalf("%d bytes give %d entries, whole %v", len(b), ix.len(), whole)
-		}
-		for i := 1; i < ix.len(); i++ {
-			if p, e := ix.at(i-1), ix.at(i); e.rel <= p.rel || e.pos <= p.pos || e.maxTs < p.maxTs {
-				t.Fatalf("entries %+v, %+v do not rise", p, e)
+	f.Fuzz(func(t *testing.T, in []byte, base, size int64) {
+		for _, b := range [][]byte{in, resumEntries(in, base, indexEntrySize)} {
+			var ix *segIndex
+			var whole bool
+			allocated(t, len(b), func() { ix, whole = parseIndex(b, base, size) })
+			enc := ix.encode(0, ix.len())
+			if !bytes.HasPrefix(b, enc) || whole != (len(enc) == len(b)) {
+				t.Fatalf("%d bytes give %d entries, whole %v", len(b), ix.len(), whole)
+			}
+			for i := 1; i < ix.len(); i++ {
+				if p, e := ix.at(i-1), ix.at(i); e.rel <= p.rel || e.pos <= p.pos || e.maxTs < p.maxTs {
+					t.Fatalf("entries %+v, %+v do not rise", p, e)
+				}
 			}
 		}
 	})
@@ -40,11 +91,15 @@ func FuzzIndex(f *testing.F) {
 
 func FuzzTransactionIndex(f *testing.F) {
 	f.Add(encodeTxns(7, []batch.AbortedTxn{{ProducerID: 1, FirstOffset: 7, LastOffset: 9, LastStable: 10}}), int64(7))
-	f.Fuzz(func(t *testing.T, b []byte, base int64) {
-		txns, whole := parseTxns(b, base)
-		enc := encodeTxns(base, txns)
-		if whole != (len(enc) == len(b)) {
-			t.Fatalf("%d bytes, %d entries, whole %v", len(b), len(txns), whole)
+	f.Fuzz(func(t *testing.T, in []byte, base int64) {
+		for _, b := range [][]byte{in, resumEntries(in, base, txnEntrySize)} {
+			var txns []batch.AbortedTxn
+			var whole bool
+			allocated(t, len(b), func() { txns, whole = parseTxns(b, base) })
+			enc := encodeTxns(base, txns)
+			if whole != (len(enc) == len(b)) {
+				t.Fatalf("%d bytes, %d entries, whole %v", len(b), len(txns), whole)
+			}
 		}
 	})
 }
@@ -54,27 +109,36 @@ func FuzzSnapshot(f *testing.F) {
 	ps.apply(produced(1, 0, 0, 3, true), nil, 5)
 	ps.apply(produced(2, 1, 5, 1, false), nil, 5)
 	f.Add(ps.encode(4))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		ps, at, err := decodeSnapshot(b)
-		if err != nil {
-			if !errors.Is(err, ErrCorrupt) {
-				t.Fatal(err)
+	f.Fuzz(func(t *testing.T, in []byte) {
+		for _, b := range [][]byte{in, resum(in, 8, 12)} {
+			var ps *producers
+			var at int64
+			var err error
+			allocated(t, len(b), func() { ps, at, err = decodeSnapshot(b) })
+			if err != nil {
+				if !errors.Is(err, ErrCorrupt) {
+					t.Fatal(err)
+				}
+				continue
 			}
-			return
-		}
-		again, at2, err := decodeSnapshot(ps.encode(at))
-		if err != nil || at2 != at || !slices.Equal(again.list(), ps.list()) {
-			t.Fatalf("not the same again: %v", err)
+			again, at2, err := decodeSnapshot(ps.encode(at))
+			if err != nil || at2 != at || !slices.Equal(again.list(), ps.list()) || !slices.Equal(again.open, ps.open) {
+				t.Fatalf("not the same again: %v", err)
+			}
 		}
 	})
 }
 
 func FuzzEpochs(f *testing.F) {
 	f.Add(encodeEpochs(lineage.Chain{{Epoch: 1, Start: 0}, {Epoch: 4, Start: 10}}))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		c, err := decodeEpochs(b)
-		if err == nil && (!c.Valid() || len(b) != epochsHeaderSize+len(c)*epochEntrySize) {
-			t.Fatalf("accepted %v", c)
+	f.Fuzz(func(t *testing.T, in []byte) {
+		for _, b := range [][]byte{in, resum(in, 8, 12)} {
+			var c lineage.Chain
+			var err error
+			allocated(t, len(b), func() { c, err = decodeEpochs(b) })
+			if err == nil && (!c.Valid() || len(b) != epochsHeaderSize+len(c)*epochEntrySize) {
+				t.Fatalf("accepted %v", c)
+			}
 		}
 	})
 }
@@ -84,18 +148,52 @@ func FuzzJournal(f *testing.F) {
 	j := &journal{live: map[journalKey]*partitionState{keyOf(testPartition): &st}}
 	f.Add(j.encodeLocked())
 	f.Fuzz(func(t *testing.T, b []byte) {
-		j := &journal{live: map[journalKey]*partitionState{}}
-		if err := j.load(b); err != nil {
+		fuzzJournal(t, b)
+		b = bytes.Clone(b)
+		for at := journalHeaderSize; at+journalRecordSize <= len(b); at += journalRecordSize {
+			copy(b[at:], resum(b[at:at+journalRecordSize], 0, 4))
+		}
+		fuzzJournal(t, b)
+	})
+}
+
+func fuzzJournal(t *testing.T, b []byte) {
+	var j *journal
+	var err error
+	allocated(t, len(b), func() {
+		j = &journal{live: map[journalKey]*partitionState{}}
+		err = j.load(b)
+	})
+	if err != nil {
+		return
+	}
+	again := &journal{live: map[journalKey]*partitionState{}}
+	if err := again.load(j.encodeLocked()); err != nil || len(again.live) != len(j.live) {
+		t.Fatalf("not the same again: %v", err)
+	}
+	for k, s := range j.live {
+		if *again.live[k] != *s {
+			t.Fatalf("%+v became %+v", *s, *again.live[k])
+		}
+	}
+}
+
+// FuzzMetadata reads a partition's metadata file, which names a topic whose
+// name is too long for a directory.
+func FuzzMetadata(f *testing.F) {
+	f.Add(formatMetadata(testPartition))
+	f.Add([]byte("version: 0\ntopic: a/b\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var name string
+		var ok bool
+		allocated(t, len(b), func() { name, ok = parseMetadata(b) })
+		if !ok {
 			return
 		}
-		again := &journal{live: map[journalKey]*partitionState{}}
-		if err := again.load(j.encodeLocked()); err != nil || len(again.live) != len(j.live) {
-			t.Fatalf("not the same again: %v", err)
-		}
-		for k, s := range j.live {
-			if *again.live[k] != *s {
-				t.Fatalf("%+v became %+v", *s, *again.live[k])
-			}
+		p := testPartition
+		p.Topic = name
+		if again, ok := parseMetadata(formatMetadata(p)); !ok || again != name {
+			t.Fatalf("%q became %q", name, again)
 		}
 	})
 }

@@ -124,6 +124,9 @@ func decodeSnapshot(b []byte) (ps *producers, offset int64, err error) {
 			})
 			b = b[producerBatchSize:]
 		}
+		if ps.byID[p.id] != nil {
+			return nil, 0, fmt.Errorf("producer snapshot has producer %d twice: %w", p.id, ErrCorrupt)
+		}
 		ps.byID[p.id] = p
 		if p.txnFirst >= 0 {
 			ps.open = append(ps.open, openTxn{p.txnFirst, p.id})

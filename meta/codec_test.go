@@ -134,7 +134,10 @@ func FuzzDecodeCommand(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		// The checksum would keep the fuzzer out of what is behind it.
-		c, err := DecodeCommand(sum(b))
+		b = sum(b)
+		var c Command
+		var err error
+		allocated(t, len(b), func() { c, err = DecodeCommand(b) })
 		if err != nil {
 			return
 		}
@@ -163,7 +166,9 @@ func FuzzDecodeSnapshot(f *testing.F) {
 	f.Add(b[:len(b)-4])
 	f.Fuzz(func(t *testing.T, b []byte) {
 		b = sum(b)
-		img, err := DecodeSnapshot(b)
+		var img *Image
+		var err error
+		allocated(t, len(b), func() { img, err = DecodeSnapshot(b) })
 		if err != nil {
 			return
 		}

@@ -30,6 +30,11 @@ func readIdentity(dir string) (identity, bool, error) {
 	if err != nil {
 		return identity{}, false, fmt.Errorf("read identity: %w", err)
 	}
+	i, err := parseIdentity(b)
+	return i, err == nil, err
+}
+
+func parseIdentity(b []byte) (identity, error) {
 	values := make(map[string]string)
 	for lines := bufio.NewScanner(bytes.NewReader(b)); lines.Scan(); {
 		if k, v, ok := strings.Cut(strings.TrimSpace(lines.Text()), "="); ok && !strings.HasPrefix(k, "#") {
@@ -37,13 +42,13 @@ func readIdentity(dir string) (identity, bool, error) {
 		}
 	}
 	if v := values["version"]; v != "1" {
-		return identity{}, false, fmt.Errorf("%w: %s has version %q, this release reads 1", ErrVersion, identityFile, v)
+		return identity{}, fmt.Errorf("%w: %s has version %q, this release reads 1", ErrVersion, identityFile, v)
 	}
 	id, err := strconv.ParseInt(values["node.id"], 10, 32)
 	if err != nil || values["cluster.id"] == "" {
-		return identity{}, false, fmt.Errorf("%w: %s names no node or no cluster", ErrCorrupt, identityFile)
+		return identity{}, fmt.Errorf("%w: %s names no node or no cluster", ErrCorrupt, identityFile)
 	}
-	return identity{clusterID: values["cluster.id"], nodeID: int32(id)}, true, nil
+	return identity{clusterID: values["cluster.id"], nodeID: int32(id)}, nil
 }
 
 // write puts the file in place whole or not at all.

@@ -79,6 +79,11 @@ func (s *snapshotStore) read(id string) (*raft.SnapshotMeta, []byte, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("read snapshot %s: %w", id, err)
 	}
+	return decodeSnapshotFile(id, b)
+}
+
+// decodeSnapshotFile checks a snapshot's file and takes its image out of it.
+func decodeSnapshotFile(id string, b []byte) (*raft.SnapshotMeta, []byte, error) {
 	if len(b) < len(snapshotFileMagic)+1 || string(b[:len(snapshotFileMagic)]) != snapshotFileMagic {
 		return nil, nil, fmt.Errorf("%w: snapshot %s is none", ErrCorrupt, id)
 	}

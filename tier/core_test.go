@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/varvelog/varve/meta/topic"
 	"github.com/varvelog/varve/tier/objstore"
 )
 
@@ -274,7 +275,9 @@ func FuzzJournal(f *testing.F) {
 	f.Add([]byte("+ AQIDAAAAAAAAAAAAAAAAAA 3 name\n- AQIDAAAAAAAAAAAAAAAAAA 3\n"))
 	f.Add([]byte("+ AQIDAAAAAAAAAAAAAAAAAA 3 name\n+ torn"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		open, err := parseJournal(b)
+		var open []topic.Partition
+		var err error
+		allocated(t, len(b), func() { open, err = parseJournal(b) })
 		if err != nil {
 			return
 		}

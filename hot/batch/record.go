@@ -141,8 +141,12 @@ func takeBytes(b []byte) (field, rest []byte, ok bool) {
 	return b[:size:size], b[size:], true
 }
 
-// appendHeaders decodes the headers of a parsed record.
+// appendHeaders decodes the headers of a parsed record. Room is made once and
+// exactly: hostile headers are 48 bytes each for two, which growing would double.
 func (r *rawRecord) appendHeaders(to []Header) []Header {
+	if n := len(to) + int(r.headerCount); n > cap(to) {
+		to = append(make([]Header, 0, n), to...)
+	}
 	b := r.headers
 	for i := int32(0); i < r.headerCount; i++ {
 		var h Header

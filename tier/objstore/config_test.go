@@ -79,21 +79,3 @@ func TestStoreURLsAreRefusedWithAReason(t *testing.T) {
 		}
 	}
 }
-
-func FuzzParseURL(f *testing.F) {
-	for _, s := range []string{"file:///x", "s3://bucket/p?region=a&endpoint=http://h:1", "mem:?max-bytes=1", "s3://b%20/%2e%2e"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		c, err := ParseURL(s)
-		if err != nil {
-			if !errors.Is(err, ErrInvalidURL) {
-				t.Fatal(err)
-			}
-			return
-		}
-		if c.Scheme == SchemeS3 && (checkBucket(c.Bucket) != nil || c.Prefix != "" && ValidateKey(c.Prefix) != nil) {
-			t.Fatalf("%q gives %+v", s, c)
-		}
-	})
-}

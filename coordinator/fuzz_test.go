@@ -1,0 +1,105 @@
+package coordinator
+
+import (
+	"bytes"
+	"runtime"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// allocated fails when fn allocates more than limit bytes. Other goroutines
+// count too, so that a run above it gets two more.
+func allocated(t *testing.T, limit int, fn func()) {
+	t.Helper()
+	var took uint64
+	for range 3 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		fn()
+		runtime.ReadMemStats(&after)
+		if took = after.TotalAlloc - before.TotalAlloc; took <= uint64(limit) {
+			return
+		}
+	}
+	t.Fatalf("%d bytes allocated where %d are allowed", took, limit)
+}
+
+func FuzzReplay(f *testing.F) {
+	for _, c := range [][2]string{
+		{goldenOffsetKey, goldenOffsetValue}, {goldenOffsetKey, goldenOffsetValueV1}, {goldenGroupKey, goldenGroupValue},
+		{"0000 0001 'g' 0001 't' 00000002", "0000 0000000000000005 0001 'm' 0000000000000001"}, {"0003 0001 'g'", "0000"},
+	} {
+		f.Add(annotated(f, c[0]), annotated(f, c[1]))
+	}
+	cfg := DefaultConfig()
+	f.Fuzz(func(t *testing.T, key, value []byte) {
+		var core *core
+		var err error
+		allocated(t, 8*(len(key)+len(value))+64<<10, func() {
+			core = newCore(&cfg, 0)
+			err = core.replay(key, value)
+		})
+		if err != nil {
+			if len(core.groups) != 0 {
+				t.Fatal("a record that was refused has changed the state")
+			}
+			return
+		}
+		core.loaded(0)
+		// What was read is written the same way again, but for the version.
+		for id, g := range core.groups {
+			again := newCore(&cfg, 0)
+			for topic, of := range g.offsets {
+				for p, o := range of {
+					r := offsetRecord(id, topic, p, &o)
+					if err := again.replay(r.key, r.value); err != nil {
+						t.Fatal(err)
+					}
+					if got := again.groups[id].offsets[topic][p]; got.offset != o.offset || got.metadata != o.metadata {
+						t.Fatalf("%+v is read back as %+v", o, got)
+					}
+				}
+			}
+			if g.persisted {
+				r := groupRecord(g)
+				if err := again.replay(r.key, r.value); err != nil {
+					t.Fatal(err)
+				}
+				if h := again.groups[id]; h.state != g.state || len(h.members) != len(g.members) || h.generation != g.generation {
+					t.Fatalf("%+v is read back as %+v", g, h)
+				}
+			}
+		}
+		// Time passes without harm.
+		core.tick(1 << 50)
+	})
+}
+
+// FuzzSubscription reads what a member says it subscribes to: bytes that
+// clients put into JoinGroup.
+func FuzzSubscription(f *testing.F) {
+	for v := range int16(4) {
+		m := kmsg.ConsumerMemberMetadata{Version: v, Topics: []string{"t", "u"}, UserData: []byte{1}, Generation: 3}
+		m.OwnedPartitions = []kmsg.ConsumerMemberMetadataOwnedPartition{{Topic: "t", Partitions: []int32{0, 1}}}
+		f.Add(m.AppendTo(nil))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		consumer, protocol := consumerProtocol, "range"
+		g := newGroup("g", 0)
+		g.protocolType, g.protocol = &consumer, &protocol
+		g.add(&member{id: "m", protocols: []Protocol{{Name: protocol, Metadata: b}}})
+		allocated(t, 8*len(b)+64<<10, g.readSubscriptions)
+		if !g.subscribedKnown {
+			if !g.reads("any") {
+				t.Fatal("a subscription that cannot be read frees a topic")
+			}
+			return
+		}
+		for topic := range g.subscribed {
+			if !bytes.Contains(b, []byte(topic)) || !g.reads(topic) {
+				t.Fatalf("subscribed to %q", topic)
+			}
+		}
+	})
+}

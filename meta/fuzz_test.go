@@ -1,0 +1,81 @@
+package meta
+
+import (
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/raft"
+)
+
+// allocationFactor is how many bytes a decoder may allocate per byte of input,
+// above 64 KiB for errors and fixed parts.
+const allocationFactor = 8
+
+// allocated fails when fn allocates more than that. Other goroutines count too,
+// so that a run above the limit gets two more.
+func allocated(t *testing.T, input int, fn func()) {
+	t.Helper()
+	limit := uint64(allocationFactor*input + 64<<10)
+	var took uint64
+	for range 3 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		fn()
+		runtime.ReadMemStats(&after)
+		if took = after.TotalAlloc - before.TotalAlloc; took <= limit {
+			return
+		}
+	}
+	t.Fatalf("%d bytes allocated for %d of input", took, input)
+}
+
+// FuzzSnapshotFile reads what lies around an image in its file, raft's members
+// included.
+func FuzzSnapshotFile(f *testing.F) {
+	quorum := raft.Configuration{Servers: []raft.Server{{Suffrage: raft.Voter, ID: "1", Address: "h:1"}}}
+	e := encoder{b: []byte(snapshotFileMagic)}
+	e.u8(snapshotFileVersion)
+	for _, v := range []uint64{7, 2, 1} {
+		e.uint(v)
+	}
+	e.bytes(raft.EncodeConfiguration(quorum))
+	f.Add(append(e.b, newImage().EncodeSnapshot()...))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		b = sum(b)
+		id := snapshotID(7, 2)
+		var m *raft.SnapshotMeta
+		var image []byte
+		var err error
+		allocated(t, len(b), func() { m, image, err = decodeSnapshotFile(id, b) })
+		if err != nil {
+			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrVersion) {
+				t.Fatal(err)
+			}
+			return
+		}
+		if m.ID != id || m.Index != 7 || m.Term != 2 || m.Size != int64(len(image)) || len(image) > len(b) {
+			t.Fatalf("%+v with %d bytes", m, len(image))
+		}
+	})
+}
+
+func FuzzIdentity(f *testing.F) {
+	f.Add([]byte("version=1\nnode.id=3\ncluster.id=abc\n"))
+	f.Add([]byte("# a comment\n version = 1\nnode.id=-9999999999\ncluster.id=\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var i identity
+		var err error
+		allocated(t, len(b), func() { i, err = parseIdentity(b) })
+		if err != nil {
+			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrVersion) {
+				t.Fatal(err)
+			}
+			return
+		}
+		if i.clusterID == "" || strings.ContainsAny(i.clusterID, "\n") {
+			t.Fatalf("%+v", i)
+		}
+	})
+}
