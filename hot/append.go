@@ -60,6 +60,11 @@ func (l *Log) Append(b []byte, o AppendOptions) (Appended, error) {
 			return Appended{}, err
 		}
 	}
+	// Outside the lock, since it may look at the disk. An append that fails
+	// keeps its claim until the next look, a second at most.
+	if l.Err() == nil && !l.store.roomFor(int64(len(b))) {
+		return Appended{}, l.store.diskFullError()
+	}
 	l.appendMu.Lock()
 	a, err := l.appendLocked(b, first, &o)
 	l.appendMu.Unlock()
@@ -83,9 +88,6 @@ func verifyAll(b []byte) error {
 func (l *Log) appendLocked(b []byte, first batch.Batch, o *AppendOptions) (Appended, error) {
 	if err := l.Err(); err != nil {
 		return Appended{}, err
-	}
-	if !l.store.roomFor(int64(len(b))) {
-		return Appended{}, l.store.diskFullError()
 	}
 	if first.HasProducer() {
 		if err := l.needProducersLocked(); err != nil {
@@ -255,7 +257,7 @@ func (l *Log) writeLocked(b []byte, o *AppendOptions) error {
 	l.reserveLocked(int64(len(b)))
 	n, err := t.h.file.WriteAt(b, t.pos)
 	if err != nil {
-		return l.writeFailedLocked(n, err)
+		return l.writeFailedLocked(n, len(b), err)
 	}
 	if t.pos == 0 {
 		t.since, t.created = o.Now, o.Now
@@ -327,10 +329,10 @@ func (l *Log) applyLocked(b batch.Batch, now int64) {
 // writeFailedLocked handles the first failed write. A full disk is the one
 // error whose effect is known: nothing but a prefix of the new bytes can be
 // there, and it is cut off again.
-func (l *Log) writeFailedLocked(n int, err error) error {
+func (l *Log) writeFailedLocked(n, want int, err error) error {
 	if errors.Is(err, syscall.ENOSPC) {
 		if terr := l.tail.h.file.Truncate(l.tail.pos); terr == nil {
-			l.store.sawDiskFull()
+			l.store.refuse(int64(want))
 			return fmt.Errorf("write stopped after %d bytes: %w: %w", n, ErrDiskFull, err)
 		}
 	}
@@ -353,7 +355,7 @@ func (l *Log) reserveLocked(need int64) {
 	}
 	// A disk that cannot reserve will say so again at the write.
 	if err := t.h.file.Preallocate(to); err == nil {
-		l.store.unseen.Add(to - max(t.reserved, t.pos))
+		l.store.space.unseen.Add(to - max(t.reserved, t.pos))
 		t.reserved = to
 	} else {
 		t.reserved = t.pos + need

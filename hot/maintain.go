@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -232,89 +231,6 @@ func (s *Store) appended(l *Log, n int64) {
 	l.grown.Add(n)
 	l.changed.Store(true)
 	s.syncer.push(l, false)
-	s.unseen.Add(n)
-}
-
-// spare is how many bytes above the reserve there are, counting what was
-// appended and reserved since the disk was looked at as gone.
-func (s *Store) spare() int64 {
-	u := s.usage.Load()
-	if u == nil {
-		return math.MaxInt64
-	}
-	return int64(min(u.DiskFree, math.MaxInt64)) - int64(min(u.Reserve, math.MaxInt64)) - s.unseen.Load()
-}
-
-// roomFor says whether n bytes can be appended without touching the reserve.
-// It looks at the disk again when its last look does not settle that.
-func (s *Store) roomFor(n int64) bool {
-	if !s.full.Load() && s.spare() >= n {
-		return true
-	}
-	if s.full.Load() {
-		return false // the tick opens the door again
-	}
-	s.measure()
-	return !s.full.Load() && s.spare() >= n
-}
-
-// reserve is the free space to be kept, in bytes.
-func (s *Store) reserve(total uint64) uint64 {
-	if s.config.ReserveBytes > 0 {
-		return uint64(s.config.ReserveBytes)
-	}
-	return min(1<<30, total/20)
-}
-
-// measure looks at the disk and opens or shuts the door for appends.
-func (s *Store) measure() {
-	s.unseen.Store(0)
-	total, free, err := s.fs.Usage(s.config.Dir)
-	if err != nil {
-		s.logger.Warn("free space cannot be measured", "dir", s.config.Dir, "err", err)
-		return
-	}
-	u := &Usage{DiskTotal: total, DiskFree: free, Reserve: s.reserve(total)}
-	u.Full = free < u.Reserve
-	s.usage.Store(u)
-	if s.full.Swap(u.Full) == u.Full {
-		return
-	}
-	if u.Full {
-		s.logger.Error("disk is nearly full, appends are refused until space is freed", "dir", s.config.Dir, "free", free, "reserve", u.Reserve)
-	} else {
-		s.logger.Info("disk has space again, appends go on", "dir", s.config.Dir, "free", free)
-	}
-}
-
-// sawDiskFull shuts the door at once: a write met the end of the disk.
-func (s *Store) sawDiskFull() {
-	if !s.full.Swap(true) {
-		s.logger.Error("disk is full, appends are refused until space is freed", "dir", s.config.Dir)
-	}
-}
-
-func (s *Store) diskFullError() error {
-	u := s.usage.Load()
-	if u == nil {
-		return ErrDiskFull
-	}
-	return fmt.Errorf("%d bytes free in %s, %d are kept in reserve; free space or lower local.retention: %w", u.DiskFree, s.config.Dir, u.Reserve, ErrDiskFull)
-}
-
-// Usage is what the store holds and what the disk has left, as of the last
-// look (at most a second ago).
-func (s *Store) Usage() Usage {
-	var u Usage
-	if p := s.usage.Load(); p != nil {
-		u = *p
-	}
-	u.Full = s.full.Load()
-	u.OpenFiles = s.files.openFiles()
-	s.mu.Lock()
-	u.Partitions = len(s.onDisk)
-	s.mu.Unlock()
-	return u
 }
 
 // now is wall clock in milliseconds, for what has no caller to pass it.

@@ -28,9 +28,7 @@ type Store struct {
 	stats   Stats
 	clean   bool // the last close was clean: the journal says it all
 
-	full     atomic.Bool // free space is below the reserve
-	usage    atomic.Pointer[Usage]
-	unseen   atomic.Int64 // bytes appended since usage was measured
+	space    space
 	newDirs  atomic.Bool  // the data directory has entries that are not synced
 	failed   atomic.Pointer[error]
 	onSealed atomic.Pointer[func(*Log)]
