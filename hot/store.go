@@ -29,7 +29,7 @@ type Store struct {
 	clean   bool // the last close was clean: the journal says it all
 
 	space    space
-	newDirs  atomic.Bool  // the data directory has entries that are not synced
+	newDirs  atomic.Bool // the data directory has entries that are not synced
 	failed   atomic.Pointer[error]
 	onSealed atomic.Pointer[func(*Log)]
 	configs  sync.Map // LogConfig → *LogConfig
