@@ -51,6 +51,8 @@ func devCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run one node on embedded defaults, with a folder as its bucket",
+		Long: "Run one node on embedded defaults, with a folder as its bucket. Settings come from the flags alone:\n" +
+			"neither a file nor the environment is read (`varve serve` reads both).",
 		Example: "  varve dev\n" +
 			"  varve dev --dir /data --store 's3://bucket/varve?region=eu-central-1' --set num.partitions=6",
 		Args: needs(),
@@ -58,6 +60,9 @@ func devCommand() *cobra.Command {
 			s := devSettings(dir, listen, http, store)
 			if err := s.addPairs(set); err != nil {
 				return err
+			}
+			if s.inMemory() {
+				fmt.Fprintln(cmd.ErrOrStderr(), "warning: the store is in memory: what is in the bucket only is gone when this node ends")
 			}
 			return run.run(cmd.Context(), s, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
@@ -82,21 +87,22 @@ func serveCommand() *cobra.Command {
 		Short: "Run a node in production, from a YAML file, the environment and flags",
 		Long: "Settings carry Kafka's names and defaults; Varve's own start with varve. They are taken from the\n" +
 			"file, then from the environment (VARVE_NUM_PARTITIONS is num.partitions, VARVE_TIER_STORE is\n" +
-			"varve.tier.store), then from --set; the later wins. An unknown name is an error.",
+			"varve.tier.store), then from --set; the later wins. An unknown name is an error, but for the variables\n" +
+			"that Kubernetes injects for a Service named varve: those are left out, with a warning.",
 		Args: needs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s := settings{}
 			if config == "" {
 				return errors.New("--config FILE is needed; for a node on embedded defaults use `varve dev`")
 			}
-			if err := s.addFile(config); err != nil {
+			fileErr := s.addFile(config)
+			ignored, envErr := s.addEnvironment(os.Environ())
+			if err := errors.Join(fileErr, envErr, s.addPairs(set)); err != nil {
 				return err
 			}
-			if err := s.addEnvironment(os.Environ()); err != nil {
-				return err
-			}
-			if err := s.addPairs(set); err != nil {
-				return err
+			run.ignored = ignored
+			if s.inMemory() {
+				return errors.New("varve.tier.store=mem: keeps the archive in memory, where it is gone at exit: name an s3:// or file:/// store")
 			}
 			return run.run(cmd.Context(), s, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
@@ -112,6 +118,7 @@ type runner struct {
 	readyFile string
 	logLevel  string
 	logJSON   bool
+	ignored   []string // environment variables that were left out
 }
 
 func (r *runner) flags(cmd *cobra.Command) {
@@ -136,6 +143,9 @@ func (r *runner) run(ctx context.Context, s settings, out, logTo io.Writer) (err
 	log, err := r.logger(logTo)
 	if err != nil {
 		return err
+	}
+	if len(r.ignored) > 0 {
+		log.Warn("environment variables that are no settings are left out", "variables", r.ignored)
 	}
 	n, err := startNode(ctx, s, log)
 	if err != nil {

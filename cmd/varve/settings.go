@@ -3,7 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"regexp"
+	"slices"
 	"sort"
 	"strings"
 
@@ -21,8 +24,18 @@ type settings map[string]string
 // is num.partitions, VARVE_TIER_STORE is varve.tier.store.
 const envPrefix = "VARVE_"
 
-// notSettings are variables with the prefix that mean something else.
+// notSettings are variables with the prefix that the tools read.
 var notSettings = map[string]bool{"VARVE_BOOTSTRAP": true, "VARVE_HTTP": true}
+
+// testVariables steer the project's own tests and build.
+var testVariables = map[string]bool{
+	"VARVE_LONG": true, "VARVE_S3_TEST": true, "VARVE_CLIENTS": true, "VARVE_CLIENTS_BOOTSTRAP": true, "VARVE_EVENTS": true,
+	"VARVE_STORE": true, "VARVE_CI_CACHE": true, "VARVE_META_KILL_DIR": true, "VARVE_OBJSTORE_CHILD": true, "VARVE_PARITY_SELF": true,
+}
+
+// serviceLink matches what Kubernetes puts into every container's environment
+// for a Service whose name begins with "varve".
+var serviceLink = regexp.MustCompile(`^VARVE_(.+_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
 
 // addFile reads a YAML file. Names may be written whole (`log.dirs: …`) or
 // nested (`log: {dirs: …}`).
@@ -34,12 +47,12 @@ func (s settings) addFile(path string) error {
 		}
 		return fmt.Errorf("config file %s: %w", path, err)
 	}
-	for name, value := range k.All() {
-		if err := s.add(name, settingText(value), "config file "+path); err != nil {
-			return err
-		}
+	all := k.All()
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		errs = append(errs, s.add(name, settingText(all[name]), "config file "+path))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // settingText writes a YAML value as Kafka's property files would.
@@ -59,8 +72,10 @@ func settingText(value any) string {
 }
 
 // addEnvironment takes every VARVE_ variable but those of the tools. An
-// unknown one is an error: a misspelt setting must not be ignored.
-func (s settings) addEnvironment(environ []string) error {
+// unknown one is an error: a misspelt setting must not be ignored. Only what
+// Kubernetes or the project's tests put there is left out, and named.
+func (s settings) addEnvironment(environ []string) (ignored []string, err error) {
+	var errs []error
 	for _, pair := range environ {
 		variable, value, _ := strings.Cut(pair, "=")
 		bare, ok := strings.CutPrefix(variable, envPrefix)
@@ -73,25 +88,28 @@ func (s settings) addEnvironment(environ []string) error {
 				name = "varve." + name
 			}
 		}
-		if err := s.add(name, value, "environment variable "+variable); err != nil {
-			return err
+		if _, known := conf.Lookup(conf.KindBroker, name); !known && (testVariables[variable] || serviceLink.MatchString(variable)) {
+			ignored = append(ignored, variable)
+			continue
 		}
+		errs = append(errs, s.add(name, value, "environment variable "+variable))
 	}
-	return nil
+	slices.Sort(ignored)
+	return ignored, errors.Join(errs...)
 }
 
 // addPairs takes NAME=VALUE arguments.
 func (s settings) addPairs(pairs []string) error {
+	var errs []error
 	for _, pair := range pairs {
 		name, value, ok := strings.Cut(pair, "=")
 		if !ok || name == "" {
-			return fmt.Errorf("--set %q: write NAME=VALUE, such as --set num.partitions=6", pair)
+			errs = append(errs, fmt.Errorf("--set %q: write NAME=VALUE, such as --set num.partitions=6", pair))
+			continue
 		}
-		if err := s.add(name, value, "--set"); err != nil {
-			return err
-		}
+		errs = append(errs, s.add(name, value, "--set"))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func (s settings) add(name, value, source string) error {
@@ -110,4 +128,9 @@ func (s settings) names() []string {
 	}
 	sort.Strings(names)
 	return names
+}
+
+// inMemory says whether the archive would live in this process only.
+func (s settings) inMemory() bool {
+	return strings.HasPrefix(s["varve.tier.store"], "mem:")
 }
