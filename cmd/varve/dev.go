@@ -155,7 +155,13 @@ func (r *runner) run(ctx context.Context, s settings, out, logTo io.Writer) (err
 	defer func() {
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopLimit)
 		defer cancel()
-		err = errors.Join(err, n.Close(stop))
+		log.Info("stopping", "node", n.conf.NodeID)
+		began := time.Now()
+		if closing := n.Close(stop); closing != nil {
+			err = errors.Join(err, closing)
+			return
+		}
+		log.Info("stopped", "node", n.conf.NodeID, "took", time.Since(began).Round(time.Millisecond))
 	}()
 	fmt.Fprintf(out, "varve %s: Kafka clients at %s", version, n.Kafka)
 	if n.HTTP != "" {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -11,7 +12,10 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
+
+	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/varvelog/varve/broker"
 	"github.com/varvelog/varve/coordinator"
@@ -82,20 +86,29 @@ func startNode(ctx context.Context, s settings, log *slog.Logger) (_ *node, err 
 		return nil, err
 	}
 	n.onClose("listener", func(context.Context) error { return ignoreClosed(listener.Close()) })
-	for _, open := range []func(context.Context) error{n.openMeta, n.openHot, n.openTier, n.openReplica, n.openGroups, n.openBroker} {
+	console, err := n.listenHTTP()
+	if err != nil {
+		return nil, err
+	}
+	for _, open := range []func(context.Context) error{n.openMeta, n.openHot} {
+		if err := open(ctx); err != nil {
+			return nil, err
+		}
+	}
+	held := len(n.hot.Partitions())
+	for _, open := range []func(context.Context) error{n.openTier, n.openReplica, n.openGroups, n.openBroker} {
 		if err := open(ctx); err != nil {
 			return nil, err
 		}
 	}
 	n.waitServed(ctx)
+	n.tellRecovery(held)
 	go func() {
 		if err := n.broker.Serve(listener); err != nil && !errors.Is(err, net.ErrClosed) {
 			n.fail(fmt.Errorf("serve Kafka clients: %w", err))
 		}
 	}()
-	if err := n.openHTTP(ctx); err != nil {
-		return nil, err
-	}
+	n.openHTTP(console)
 	log.Info("node serves", "node", b.NodeID, "kafka", n.Kafka, "http", n.HTTP, "dir", n.dir, "store", b.VarveTierStore, "set", s.names())
 	return n, nil
 }
@@ -122,6 +135,17 @@ func (n *node) waitServed(ctx context.Context) {
 		case <-tick.C:
 		}
 	}
+}
+
+// tellRecovery says what an unclean stop has made the partitions that were
+// held on disk go through.
+func (n *node) tellRecovery(held int) {
+	if held == 0 || n.hot.Clean() {
+		return
+	}
+	s := n.hot.Stats()
+	n.log.Info("the last stop was not clean: the tails of the logs were checked",
+		"partitions", held, "recovered", s.Recovered.Load(), "bytes_read", s.RecoveredBytes.Load(), "bytes_cut", s.CutBytes.Load())
 }
 
 func ignoreClosed(err error) error {
@@ -187,9 +211,16 @@ func plainAddress(name, value string) (string, error) {
 	return address, nil
 }
 
-// advertised is the address that clients are told.
+// advertised is the address that clients are told. As in Kafka a listener
+// without a host advertises the name of this machine, and the addresses that
+// mean "everywhere" are none to tell anybody.
 func (n *node) advertised() (host string, port int32, err error) {
 	address := n.Kafka
+	if own, err := n.hostless(); err != nil {
+		return "", 0, err
+	} else if own != "" {
+		address = own
+	}
 	if n.conf.AdvertisedListeners != n.conf.Listeners {
 		if address, err = plainAddress("advertised.listeners", n.conf.AdvertisedListeners); err != nil {
 			return "", 0, err
@@ -200,13 +231,28 @@ func (n *node) advertised() (host string, port int32, err error) {
 		return "", 0, fmt.Errorf("advertised.listeners: %w", err)
 	}
 	if ip := net.ParseIP(host); host == "" || (ip != nil && ip.IsUnspecified()) {
-		return "", 0, fmt.Errorf("listeners=%s listens everywhere: say with advertised.listeners=PLAINTEXT://HOST:PORT where clients reach this node", n.conf.Listeners)
+		return "", 0, fmt.Errorf("listeners=%s listens everywhere, which is no address to reach: set advertised.listeners=PLAINTEXT://HOST:PORT to where clients reach this node, as the example in the README does", n.conf.Listeners)
 	}
 	p, err := strconv.ParseInt(portText, 10, 32)
 	if err != nil {
 		return "", 0, fmt.Errorf("advertised.listeners: port %q: %w", portText, err)
 	}
 	return host, int32(p), nil
+}
+
+// hostless gives the address to advertise for a listener without a host, and
+// "" for any other.
+func (n *node) hostless() (string, error) {
+	configured, err := plainAddress("listeners", n.conf.Listeners)
+	if err != nil || !strings.HasPrefix(configured, ":") {
+		return "", err
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("find the name of this machine to advertise (or set advertised.listeners=PLAINTEXT://HOST:PORT): %w", err)
+	}
+	_, port, err := net.SplitHostPort(n.Kafka)
+	return net.JoinHostPort(name, port), err
 }
 
 func (n *node) openMeta(ctx context.Context) (err error) {
@@ -218,7 +264,7 @@ func (n *node) openMeta(ctx context.Context) (err error) {
 		meta.Config{Dir: filepath.Join(n.dir, "meta"), NodeID: n.conf.NodeID, Broker: n.conf},
 		meta.Deps{Logger: n.log.With("room", "meta"), Fatal: n.fail})
 	if err != nil {
-		return fmt.Errorf("open the metadata in %s: %w", filepath.Join(n.dir, "meta"), err)
+		return fmt.Errorf("open the metadata in %s: %w%s", filepath.Join(n.dir, "meta"), err, directoryHint(err, n.dir))
 	}
 	n.onClose("metadata", n.meta.Close)
 	n.self, err = n.meta.RegisterBroker(ctx, meta.Registration{
@@ -239,10 +285,21 @@ func (n *node) openHot(context.Context) (err error) {
 	}
 	n.hot, err = hot.Open(cfg, hot.Deps{FS: vfs.OS(), Logger: n.log.With("room", "hot")})
 	if err != nil {
-		return fmt.Errorf("open the log directory %s: %w", cfg.Dir, err)
+		return fmt.Errorf("open the log directory %s: %w%s", cfg.Dir, err, directoryHint(err, n.dir))
 	}
 	n.onClose("log directory", n.hot.Close)
 	return nil
+}
+
+// directoryHint says what to do about a directory that cannot be used.
+func directoryHint(err error, dir string) string {
+	switch {
+	case errors.Is(err, vfs.ErrLocked), errors.Is(err, berrors.ErrTimeout):
+		return "; another node runs on " + dir + ": stop it, or give this one another directory with --dir or log.dirs"
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		return "; make " + dir + " writable for this user, or name another directory with --dir or log.dirs"
+	}
+	return ""
 }
 
 // probeLimit bounds the question whether the store can do conditional writes,
@@ -403,16 +460,26 @@ func (n *node) openBroker(context.Context) error {
 	return nil
 }
 
-// openHTTP serves operations, when an address is set.
-func (n *node) openHTTP(context.Context) error {
+// listenHTTP takes the address of the console, when one is set, before any
+// data is opened too. It gives nil when none is.
+func (n *node) listenHTTP() (net.Listener, error) {
 	if n.conf.VarveHTTPListen == "" {
-		return nil
+		return nil, nil
 	}
 	l, err := net.Listen("tcp", n.conf.VarveHTTPListen)
 	if err != nil {
-		return fmt.Errorf("listen for the console: %w: stop what uses the address, or choose another with --http or varve.http.listen", err)
+		return nil, fmt.Errorf("listen for the console: %w: stop what uses the address, or choose another with --http or varve.http.listen", err)
 	}
 	n.HTTP = l.Addr().String()
+	n.onClose("console's listener", func(context.Context) error { return ignoreClosed(l.Close()) })
+	return l, nil
+}
+
+// openHTTP serves operations on l; nil is no console.
+func (n *node) openHTTP(l net.Listener) {
+	if l == nil {
+		return
+	}
 	server := ops.New(ops.Deps{
 		NodeID: n.conf.NodeID, Version: version, StoreURL: n.conf.VarveTierStore,
 		Meta: n.meta, Hot: n.hot, Replica: n.replica, Broker: n.broker, Tier: n.tier, Archive: n.archive, Store: n.store,
@@ -424,5 +491,4 @@ func (n *node) openHTTP(context.Context) error {
 		}
 	}()
 	n.onClose("console", server.Close)
-	return nil
 }

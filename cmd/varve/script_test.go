@@ -73,6 +73,13 @@ func TestDevRefusesATakenAddressAndABadSetting(t *testing.T) {
 	if _, err = startNode(ctx, s, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "advertised.listeners") {
 		t.Errorf("listening everywhere: %v", err)
 	}
+	dir := filepath.Join(t.TempDir(), "none")
+	if _, err = startNode(ctx, devSettings(dir, "127.0.0.1:0", n.Kafka, ""), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "--http") {
+		t.Errorf("taken address of the console: %v", err)
+	}
+	if _, err := os.Stat(dir); err == nil {
+		t.Error("a taken address of the console is found only after data was opened")
+	}
 	s = devSettings(t.TempDir(), "127.0.0.1:0", "", "gopher://x")
 	if _, err = startNode(ctx, s, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "varve.tier.store=gopher://x") {
 		t.Errorf("unknown store: %v", err)
