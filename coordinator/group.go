@@ -65,7 +65,7 @@ type group struct {
 	initial    bool // the join timer is that of the initial rebalance
 
 	// subscribed are the topics of a consumer group's members, known when subscribedKnown is.
-	subscribed      map[string]struct{}
+	subscribed      []string // sorted
 	subscribedKnown bool
 
 	offsets   map[string]map[int32]offset // topic → partition
@@ -271,7 +271,8 @@ func (g *group) readSubscriptions() {
 	if g.protocolType == nil || *g.protocolType != consumerProtocol {
 		return
 	}
-	topics := make(map[string]struct{})
+	var topics []string
+	distinct := 0
 	if len(g.members) > 0 && g.protocol == nil {
 		return
 	}
@@ -280,17 +281,26 @@ func (g *group) readSubscriptions() {
 		if meta.ReadFrom(m.metadata(*g.protocol)) != nil {
 			return
 		}
-		for _, t := range meta.Topics {
-			topics[t] = struct{}{}
+		// A sorted list, not a set: members may name many short topics, and a
+		// map would take far more than the bytes that they sent. Most say the
+		// same, so that repeats go before they pile up.
+		if topics = append(topics, meta.Topics...); len(topics) > 2*distinct {
+			topics = sortedDistinct(topics)
+			distinct = len(topics)
 		}
 	}
-	g.subscribed, g.subscribedKnown = topics, true
+	g.subscribed, g.subscribedKnown = sortedDistinct(topics), true
+}
+
+func sortedDistinct(list []string) []string {
+	slices.Sort(list)
+	return slices.Compact(list)
 }
 
 // reads says whether members may read the topic: offsets of such a topic are not to be deleted.
 func (g *group) reads(topic string) bool {
 	if g.subscribedKnown {
-		_, yes := g.subscribed[topic]
+		_, yes := slices.BinarySearch(g.subscribed, topic)
 		return yes
 	}
 	return g.protocolType != nil && *g.protocolType == consumerProtocol

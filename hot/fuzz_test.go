@@ -109,6 +109,10 @@ func FuzzSnapshot(f *testing.F) {
 	ps.apply(produced(1, 0, 0, 3, true), nil, 5)
 	ps.apply(produced(2, 1, 5, 1, false), nil, 5)
 	f.Add(ps.encode(4))
+	for i := range int64(3000) { // the least that a producer takes in the file
+		ps.byID[i+10] = newProducer(i + 10)
+	}
+	f.Add(ps.encode(4))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		for _, b := range [][]byte{in, resum(in, 8, 12)} {
 			var ps *producers
@@ -146,6 +150,12 @@ func FuzzEpochs(f *testing.F) {
 func FuzzJournal(f *testing.F) {
 	st := newPartitionState(5)
 	j := &journal{live: map[journalKey]*partitionState{keyOf(testPartition): &st}}
+	f.Add(j.encodeLocked())
+	for i := range int32(1000) {
+		p := testPartition
+		p.Index = i
+		j.live[keyOf(p)] = &st
+	}
 	f.Add(j.encodeLocked())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		fuzzJournal(t, b)

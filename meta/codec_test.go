@@ -7,6 +7,7 @@ import (
 	"errors"
 	"hash/crc32"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -132,12 +133,22 @@ func FuzzDecodeCommand(f *testing.F) {
 		b := one.Encode()
 		f.Add(b[:len(b)-4])
 	}
+	// The shortest forms of what takes most memory.
+	for _, c := range []Change{
+		ChangePartitions{ID: idA, Changes: make([]PartitionChange, 5000)},
+		SetConfigs{Kind: BrokerConfig, Remove: make([]string, 5000)},
+		AddPartitions{ID: idA, Partitions: make([]Partition, 5000)},
+	} {
+		one := Command{Base: 1, Changes: []Change{c}}
+		b := one.Encode()
+		f.Add(b[:len(b)-4])
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		// The checksum would keep the fuzzer out of what is behind it.
 		b = sum(b)
 		var c Command
 		var err error
-		allocated(t, len(b), func() { c, err = DecodeCommand(b) })
+		allocated(t, stateFactor, len(b), func() { c, err = DecodeCommand(b) })
 		if err != nil {
 			return
 		}
@@ -164,11 +175,27 @@ func FuzzDecodeSnapshot(f *testing.F) {
 	f.Add(b[:len(b)-4])
 	b = newImage().EncodeSnapshot()
 	f.Add(b[:len(b)-4])
+	// The shortest forms of what takes most memory.
+	img := newImage()
+	img.topics.put(&Topic{Name: "t", ID: idA, Partitions: make([]Partition, 5000)})
+	img.Brokers = make(map[int32]Broker)
+	for i := range int32(2000) {
+		img.Brokers[i] = Broker{ID: i}
+	}
+	b = img.EncodeSnapshot()
+	f.Add(b[:len(b)-4])
+	img = newImage()
+	img.groupConf = make(map[string]map[string]string)
+	for i := range int32(2000) {
+		img.groupConf[strconv.Itoa(int(i))] = map[string]string{"": ""}
+	}
+	b = img.EncodeSnapshot()
+	f.Add(b[:len(b)-4])
 	f.Fuzz(func(t *testing.T, b []byte) {
 		b = sum(b)
 		var img *Image
 		var err error
-		allocated(t, len(b), func() { img, err = DecodeSnapshot(b) })
+		allocated(t, stateFactor, len(b), func() { img, err = DecodeSnapshot(b) })
 		if err != nil {
 			return
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/klauspost/compress/snappy"
@@ -23,6 +24,14 @@ func seed(f *testing.F) {
 	}
 	for _, name := range []string{"transactional.hex", "commit.hex", "snappy.hex"} {
 		f.Add(golden(f, name))
+	}
+	// The shortest forms of what takes most memory: headers, and records.
+	for _, n := range []int{1, 5000} {
+		recs := make([]rec, n)
+		for i := range recs {
+			recs[i] = rec{offset: int64(i), headers: slices.Repeat([]batch.Header{{Key: []byte{}}}, 5000/n)}
+		}
+		f.Add([]byte(build(f, batch.Options{}, recs)))
 	}
 	bare := three(f, batch.None)
 	bare = append(bare[:batch.HeaderSize:batch.HeaderSize], snappy.Encode(nil, bare[batch.HeaderSize:])...)
