@@ -153,6 +153,8 @@ type Segment struct {
 	end   int64
 	size  int64
 	maxTs int64
+
+	modified int64
 }
 
 // Sealed lists whole sealed segments from the one that holds from on, as long
@@ -182,7 +184,7 @@ func (l *Log) Sealed(from, limit int64) ([]*Segment, error) {
 		if err != nil {
 			return out, err
 		}
-		out = append(out, &Segment{log: l, seg: seg, end: end, size: size, maxTs: m.maxTs})
+		out = append(out, &Segment{log: l, seg: seg, end: end, size: size, maxTs: m.maxTs, modified: m.modified})
 	}
 	return out, nil
 }
@@ -198,6 +200,9 @@ func (s *Segment) SizeBytes() int64 { return s.size }
 
 // MaxTimestamp is the largest timestamp of its data batches, -1 none.
 func (s *Segment) MaxTimestamp() int64 { return s.maxTs }
+
+// Modified is when its file was last written, ms.
+func (s *Segment) Modified() int64 { return s.modified }
 
 // Open opens the batches for reading. The reader keeps the file readable even
 // if the segment is deleted meanwhile.

@@ -143,6 +143,7 @@ func (m *Manager) look(l *Leadership, e fxLook, a answer) {
 		for _, s := range l.log.Sealed(from, math.MaxInt64) {
 			view.add(localSegment{
 				base: s.BaseOffset(), end: s.EndOffset(), bytes: s.SizeBytes(), maxTimestamp: s.MaxTimestamp(),
+				modified: s.Modified(),
 			}, e.above)
 		}
 		return nil

@@ -134,6 +134,12 @@ func seg(base, end, bytes, ts int64) RemoteSegment {
 	return RemoteSegment{ID: SegmentID{Base: base}, End: end, RawBytes: bytes, MaxTimestamp: ts}
 }
 
+func undated(base, end, ts, created int64) RemoteSegment {
+	s := seg(base, end, 100, ts)
+	s.Created = created
+	return s
+}
+
 func TestRetainDecides(t *testing.T) {
 	archive := []RemoteSegment{seg(0, 10, 100, 1_000), seg(10, 20, 100, 5_000), seg(20, 30, 100, 2_000)}
 	local := []localSegment{{base: 30, end: 40, bytes: 100, maxTimestamp: 6_000}}
@@ -155,9 +161,27 @@ func TestRetainDecides(t *testing.T) {
 		{"an old segment behind a young one stays", func(in *retainInput) { in.millis = 7_000 }, 10, 12_001, false},
 		{"time goes on into local segments", func(in *retainInput) { in.millis = 1_000 }, 40, 0, false},
 		{"nothing above the stable offset", func(in *retainInput) { in.millis, in.stable = 1_000, 35 }, 30, 0, false},
-		{"a segment without timestamps stays", func(in *retainInput) {
-			in.millis, in.oldest = 0, []RemoteSegment{seg(0, 30, 300, NoTimestamp)}
-		}, -1, 0, false},
+		{"without timestamps the upload's time counts", func(in *retainInput) {
+			in.millis, in.oldest = 3_000, []RemoteSegment{undated(0, 30, -1, 8_000)}
+		}, -1, 11_001, false},
+		{"without timestamps a segment goes by its upload's time", func(in *retainInput) {
+			in.millis, in.oldest = 1_000, []RemoteSegment{undated(0, 30, -1, 8_000)}
+		}, 40, 0, false},
+		{"control batches alone go with the segment behind them", func(in *retainInput) {
+			in.millis, in.oldest = 8_000, []RemoteSegment{
+				undated(0, 5, NoTimestamp, 1<<62), undated(5, 10, NoTimestamp, 1<<62), seg(10, 20, 100, 1_000), seg(20, 30, 100, 2_000)}
+		}, 20, 10_001, false},
+		{"records without timestamps do not go with the segment behind them", func(in *retainInput) {
+			in.millis, in.oldest = 3_000, []RemoteSegment{undated(0, 10, -1, 9_000), seg(10, 20, 100, 1_000), seg(20, 30, 100, 2_000)}
+		}, -1, 12_001, false},
+		{"control batches at the end of the window ask for more", func(in *retainInput) {
+			in.millis, in.oldest, in.oldestComplete = 8_000, []RemoteSegment{undated(0, 10, NoTimestamp, 9_000)}, false
+		}, -1, 17_001, true},
+		{"without timestamps a local segment goes by its last write", func(in *retainInput) {
+			in.millis, in.oldest[2].MaxTimestamp = 4_500, 1
+			in.oldest[1].MaxTimestamp = 1
+			in.local = []localSegment{{base: 30, end: 40, bytes: 100, maxTimestamp: -1, modified: 5_000}}
+		}, 40, 0, false},
 		{"a timestamp in the far future stays", func(in *retainInput) {
 			in.millis, in.oldest = 1, []RemoteSegment{seg(0, 30, 300, 1<<63-2)}
 		}, -1, 1<<63 - 1, false},
@@ -182,6 +206,7 @@ func TestRetainDecides(t *testing.T) {
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			in := base
+			in.oldest = slices.Clone(archive)
 			x.set(&in)
 			if got := retain(in); got.start != x.start || got.nextDue != x.due || got.more != x.more {
 				t.Errorf("got %+v, want start %d, due %d, more %t", got, x.start, x.due, x.more)

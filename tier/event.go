@@ -39,6 +39,7 @@ func (v *logView) holds(from, end int64) bool {
 type localSegment struct {
 	base, end, bytes int64
 	maxTimestamp     int64
+	modified         int64 // wall ms of the last write to it
 	since            int64 // wall ms of its first append, or of the first look at it
 }
 

@@ -405,8 +405,12 @@ func (p *partition) rollLane(c *core, now instant) {
 	if p.cfg.Enabled && !p.cfg.CopyDisabled && p.cfg.MaxLagMillis >= 0 && !p.rollIsFutile() {
 		due = p.log.ActiveSince + p.cfg.MaxLagMillis - rollHeadroom(p.cfg.MaxLagMillis)
 	}
-	if p.cfg.RetentionMillis >= 0 && p.log.ActiveMaxTimestamp >= 0 && p.activeIsNext() {
-		due = min(due, addMillis(addMillis(p.log.ActiveMaxTimestamp, p.cfg.RetentionMillis), 1))
+	if p.cfg.RetentionMillis >= 0 && p.activeIsNext() {
+		from := p.log.ActiveMaxTimestamp
+		if from < 0 {
+			from = p.log.ActiveSince // control batches alone, or records without a timestamp
+		}
+		due = min(due, addMillis(addMillis(from, p.cfg.RetentionMillis), 1))
 	}
 	if due == math.MaxInt64 {
 		return

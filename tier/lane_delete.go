@@ -40,7 +40,16 @@ func (p *partition) deleteLane(c *core, now instant) {
 
 // deletable says whether the grace of m is over, on the steady clock since this
 // leader has known of it. That is never before the grace since it was marked, and
-// no clock that was set can cut it short; a new leader waits anew.
+// no clock that was set can cut it short.
+//
+// A new leader waits anew. To subtract the mark's age by the wall clock would be
+// wrong: the mark was stamped by another process's clock, and if that was behind,
+// or ours is ahead, by no more than the grace, there is no age left to wait for,
+// and readers lose what they were promised (T5; reliability.md, clock jump). A
+// floor does not help, as it is then the grace; nor can the two clocks be compared
+// afterwards. The price is small: objects nobody reads stay a while longer when
+// leaders change more often than once in a grace, and only a head that is full of
+// marks waits for them.
 func (p *partition) deletable(c *core, m Marked, now instant) (due int64, ok bool) {
 	if c.cfg.broken == mutantNoGrace {
 		return 0, true
@@ -53,6 +62,10 @@ func (p *partition) deletable(c *core, m Marked, now instant) (due int64, ok boo
 		}
 	}
 	due = seen + c.cfg.graceMillis
+	if c.cfg.broken == mutantWallGrace {
+		age := now.wall - (now.steady - seen) - m.At
+		due = seen + min(c.cfg.graceMillis, max(c.cfg.graceMillis/15, c.cfg.graceMillis-age))
+	}
 	return due, due <= now.steady
 }
 

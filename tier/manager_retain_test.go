@@ -377,3 +377,38 @@ func TestCollectionTurnedOffLeavesTheBucketAlone(t *testing.T) {
 		}
 	})
 }
+
+// Segments that hold markers alone have no record's timestamp: neither in the
+// archive nor locally may they hold retention up, and they go themselves.
+func TestSegmentsOfMarkersAloneDoNotHoldRetentionUp(t *testing.T) {
+	for name, copyDisabled := range map[string]bool{"archived": false, "local": true} {
+		t.Run(name, func(t *testing.T) {
+			inRig(t, nil, func(r *rig) {
+				cfg := defaultTopic()
+				cfg.RetentionMillis, cfg.CopyDisabled = 3_600_000, copyDisabled
+				g := r.leadWith(r.newLog(0, cfg), 1)
+				for range 3 {
+					g.appendMarker()
+					g.seal()
+					g.fill(1, 2)
+				}
+				g.appendMarker()
+				g.seal()
+				r.pass(30 * time.Minute)
+				if got := g.Offsets().LogStart; got != 0 {
+					t.Fatalf("log start %d before anything expired", got)
+				}
+				r.pass(31 * time.Minute)
+				if o := g.Offsets(); o.LogStart != o.End {
+					t.Errorf("log starts at %d of %d an hour later: %+v", o.LogStart, o.End, r.status(g))
+				}
+				g.appendMarker() // in the active segment
+				g.commit()
+				r.pass(62 * time.Minute)
+				if o := g.Offsets(); o.LogStart != o.End {
+					t.Errorf("log starts at %d of %d: the marker in the active segment stays", o.LogStart, o.End)
+				}
+			})
+		})
+	}
+}

@@ -14,6 +14,7 @@ const (
 	mutantIgnoreEpoch
 	mutantDeleteOnUnknown
 	mutantNoGrace
+	mutantWallGrace
 	mutantDoubleCount
 	mutantUploadUnstable
 	mutantCollectYoung

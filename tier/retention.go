@@ -21,7 +21,7 @@ type retainInput struct {
 type retainOutput struct {
 	start   int64
 	nextDue int64
-	more    bool // the window ended before the decision did: read on after the commit
+	more    bool // the window ended before the decision did: read on
 }
 
 // retain decides how far the log start may rise. It walks segments from the
@@ -46,13 +46,13 @@ func retain(in retainInput) retainOutput {
 	if in.broken == mutantDoubleCount {
 		total += in.rawBytes
 	}
-	keep := func(end, bytes, maxTimestamp int64, dated bool) bool {
+	keep := func(end, bytes, writtenAt int64) bool {
 		if end <= in.logStart {
 			total -= bytes
 			return false
 		}
-		if in.millis >= 0 && dated {
-			due := addMillis(addMillis(maxTimestamp, in.millis), 1)
+		if in.millis >= 0 {
+			due := addMillis(addMillis(writtenAt, in.millis), 1)
 			if due <= in.wall {
 				total -= bytes
 				return false
@@ -66,9 +66,10 @@ func retain(in retainInput) retainOutput {
 		}
 		return true
 	}
-	for _, s := range in.oldest {
+	for i, s := range in.oldest {
 		out.nextDue = 0
-		if keep(s.End, s.RawBytes, s.MaxTimestamp, s.MaxTimestamp >= 0) {
+		if keep(s.End, s.RawBytes, in.writtenAt(i)) {
+			out.more = s.MaxTimestamp == NoTimestamp && i == len(in.oldest)-1 && !in.oldestComplete
 			return in.clamp(out)
 		}
 		out.start = s.End
@@ -79,12 +80,38 @@ func retain(in retainInput) retainOutput {
 	}
 	for _, s := range in.local {
 		out.nextDue = 0
-		if s.end > in.stable || keep(s.end, s.bytes, s.maxTimestamp, s.maxTimestamp >= 0) {
+		if s.end > in.stable || keep(s.end, s.bytes, s.writtenAt()) {
 			break
 		}
 		out.start = s.end
 	}
 	return in.clamp(out)
+}
+
+// writtenAt is the time the age of the i-th archived segment counts from: the
+// largest timestamp of its records, or, when none has one, the time of its upload,
+// as Kafka takes that of the file's last write.
+//
+// A segment of control batches alone holds no record that could go too early, so
+// it goes with the segment behind it at the latest: an upload time from a clock
+// that was ahead must not hold up what comes after it.
+func (in *retainInput) writtenAt(i int) int64 {
+	s := &in.oldest[i]
+	if s.MaxTimestamp >= 0 {
+		return s.MaxTimestamp
+	}
+	if s.MaxTimestamp == NoTimestamp && i+1 < len(in.oldest) {
+		return min(s.Created, in.writtenAt(i+1))
+	}
+	return s.Created
+}
+
+// writtenAt is the same for a local segment.
+func (s *localSegment) writtenAt() int64 {
+	if s.maxTimestamp >= 0 {
+		return s.maxTimestamp
+	}
+	return s.modified
 }
 
 // clamp raises the answer to the log start and drops it when it changes nothing.

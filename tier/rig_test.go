@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/varvelog/varve/hot/batch"
 	"github.com/varvelog/varve/meta/topic"
 	"github.com/varvelog/varve/tier/objstore"
 )
@@ -134,6 +135,25 @@ func (g *rigLog) append(ts int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.l.append(makeBatch(g.l.end(), g.epoch, ts, 2, strings.Repeat("v", 100)), time.Now().UnixMilli())
+}
+
+// appendMarker adds the end of a transaction.
+func (g *rigLog) appendMarker() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := time.Now().UnixMilli()
+	b := batch.EndTxn(batch.Marker{Type: batch.Commit}, 7, 0, now)
+	b.SetBaseOffset(g.l.end())
+	b.SetLeaderEpoch(g.epoch)
+	g.l.append(simBatch{base: g.l.end(), end: g.l.end() + 1, epoch: g.epoch, ts: -1, bytes: b}, now)
+}
+
+// seal rolls and commits.
+func (g *rigLog) seal() {
+	g.mu.Lock()
+	g.l.roll()
+	g.mu.Unlock()
+	g.commit()
 }
 
 // commit moves every offset to the log's end and tells the manager.

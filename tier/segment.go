@@ -13,7 +13,8 @@ type Segment interface {
 	BaseOffset() int64
 	EndOffset() int64 // exclusive
 	SizeBytes() int64
-	MaxTimestamp() int64
+	MaxTimestamp() int64 // over data batches, -1 when none has one
+	Modified() int64     // wall clock ms of the last write to it
 	// Open returns the segment's bytes, a plain run of batches.
 	Open() (io.ReadCloser, error)
 	// AbortedTxns returns the aborted transactions whose markers lie in the segment.

@@ -52,6 +52,8 @@ func (s *simSegment) MaxTimestamp() int64 {
 	return ts
 }
 
+func (s *simSegment) Modified() int64 { return s.since }
+
 func (s *simSegment) Open() (io.ReadCloser, error) {
 	var buf bytes.Buffer
 	for _, b := range s.batches {
@@ -177,7 +179,7 @@ func (l *simLog) sealedFrom(from, limit int64) []*simSegment {
 func (l *simLog) view(above int64) logView {
 	v := logView{LogOffsets: l.offsets()}
 	for _, s := range l.sealed {
-		v.add(localSegment{base: s.base, end: s.end, bytes: s.SizeBytes(), maxTimestamp: s.MaxTimestamp()}, above)
+		v.add(localSegment{base: s.base, end: s.end, bytes: s.SizeBytes(), maxTimestamp: s.MaxTimestamp(), modified: s.since}, above)
 	}
 	return v
 }

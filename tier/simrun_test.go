@@ -69,6 +69,7 @@ func TestSimulationCatchesBrokenBuilds(t *testing.T) {
 		{mutantIgnoreEpoch, "ignore the epoch"},
 		{mutantDeleteOnUnknown, "delete the object when a commit's outcome is unknown"},
 		{mutantNoGrace, "delete without grace"},
+		{mutantWallGrace, "take a mark's age from the wall clock"},
 		{mutantDoubleCount, "count local and remote bytes twice"},
 		{mutantUploadUnstable, "upload above the high watermark"},
 		{mutantCollectYoung, "collect objects that may still be committed"},
