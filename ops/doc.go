@@ -6,6 +6,7 @@
 //	/metrics       Prometheus text; Kafka's names, in the form its exporters give them, where Kafka has the metric
 //	/healthz       200 while the process is alive and no room has failed
 //	/readyz        200 once every partition this node leads is served
+//	               (both add a line "degraded: …" for an unreachable bucket or a full disk: no restart mends those)
 //	/admin/v1/…    what `varve segments` reads
 //	/debug/pprof/  profiles
 //

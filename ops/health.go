@@ -2,6 +2,7 @@ package ops
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 )
 
@@ -12,6 +13,7 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	fmt.Fprintln(w, "ok")
+	s.writeDegraded(w)
 }
 
 // readyz says whether clients should be sent here: the node has failed
@@ -27,4 +29,26 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	fmt.Fprintf(w, "ok: %d partitions served\n", r.Led)
+	s.writeDegraded(w)
+}
+
+// writeDegraded names what does not work while the node goes on serving: a
+// restart, or clients sent elsewhere, would mend neither of it.
+func (s *Server) writeDegraded(w io.Writer) {
+	if u := s.deps.Hot.Usage(); u.Full {
+		fmt.Fprintf(w, "degraded: the disk is nearly full, appends are refused: %d bytes are free, %d are kept in reserve\n", u.DiskFree, u.Reserve)
+	}
+	if err := s.deps.StoreFailed(); err != nil {
+		fmt.Fprintf(w, "degraded: the bucket does not answer: %v\n", err)
+		return
+	}
+	if s.deps.Tier == nil {
+		return
+	}
+	for _, p := range s.deps.Tier.Status() {
+		if p.LastError != nil {
+			fmt.Fprintf(w, "degraded: the bucket fails, first seen for %s: %v\n", p.Partition, p.LastError.Err)
+			return
+		}
+	}
 }

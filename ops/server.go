@@ -38,7 +38,10 @@ type Deps struct {
 	// Failed gives the failure that the process cannot live with, nil while
 	// there is none.
 	Failed func() error
-	Logger *slog.Logger
+	// StoreFailed gives the failure of a bucket that has not answered since the
+	// start, nil once it has.
+	StoreFailed func() error
+	Logger      *slog.Logger
 }
 
 // headerLimit bounds how long a client may take to send a request's header.

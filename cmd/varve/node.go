@@ -49,7 +49,8 @@ type node struct {
 	meta    *meta.Node
 	self    meta.Broker
 	hot     *hot.Store
-	store   *objstore.Counted // nil without a bucket
+	store   *objstore.Counted     // nil without a bucket
+	silent  atomic.Pointer[error] // why the bucket has not answered yet; nil once it has
 	archive *tier.Archive
 	tier    *tier.Manager
 	replica *replica.Manager
@@ -358,6 +359,7 @@ func (n *node) probeStore(ctx context.Context) error {
 	if err == nil || !unreachable(err) {
 		return err
 	}
+	n.silent.Store(&err)
 	n.log.Error("the bucket does not answer; records wait on local disk until it does", "store", n.conf.VarveTierStore, "err", err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan struct{})
@@ -384,6 +386,7 @@ func (n *node) probeUntilAnswered(ctx context.Context) {
 		}
 		switch err := n.probe(ctx); {
 		case err == nil:
+			n.silent.Store(nil)
 			n.log.Info("the bucket answers", "store", n.conf.VarveTierStore)
 			return
 		case ctx.Err() == nil && !unreachable(err):
@@ -391,6 +394,13 @@ func (n *node) probeUntilAnswered(ctx context.Context) {
 			return
 		}
 	}
+}
+
+func (n *node) storeFailure() error {
+	if err := n.silent.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 func (n *node) probe(ctx context.Context) error {
@@ -483,7 +493,7 @@ func (n *node) openHTTP(l net.Listener) {
 	server := ops.New(ops.Deps{
 		NodeID: n.conf.NodeID, Version: version, StoreURL: n.conf.VarveTierStore,
 		Meta: n.meta, Hot: n.hot, Replica: n.replica, Broker: n.broker, Tier: n.tier, Archive: n.archive, Store: n.store,
-		Failed: n.failure, Logger: n.log.With("room", "ops"),
+		Failed: n.failure, StoreFailed: n.storeFailure, Logger: n.log.With("room", "ops"),
 	})
 	go func() {
 		if err := server.Serve(l); err != nil {

@@ -130,3 +130,22 @@ func TestAFailedRoomMakesTheNodeUnhealthy(t *testing.T) {
 		t.Error("the console does not say that the node has failed")
 	}
 }
+
+func TestAFullDiskAndASilentBucketAreToldButLeaveTheNodeHealthy(t *testing.T) {
+	s := devSettings(t.TempDir(), "127.0.0.1:0", "127.0.0.1:0", "s3://none?endpoint=http://127.0.0.1:1&region=x&path-style=true")
+	s["varve.disk.reserve.bytes"] = "4000000000000000000"
+	t.Setenv("AWS_ACCESS_KEY_ID", "x")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "x")
+	n, err := startNode(t.Context(), s, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = n.Close(context.Background()) })
+	for _, path := range []string{"/healthz", "/readyz"} {
+		status, body := get(t, n, path)
+		if status != http.StatusOK || !strings.HasPrefix(body, "ok") ||
+			!strings.Contains(body, "degraded: the disk is nearly full") || !strings.Contains(body, "degraded: the bucket does not answer") {
+			t.Errorf("%s answers %d: %s", path, status, body)
+		}
+	}
+}
