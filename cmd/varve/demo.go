@@ -97,11 +97,19 @@ func (d *demo) run(ctx context.Context, count int64, exit bool) (err error) {
 	if count < demoPartitions {
 		return fmt.Errorf("--events %d: at least %d are needed", count, demoPartitions)
 	}
-	dir, err := os.MkdirTemp("", "varve-demo-")
+	for _, dir := range sweepDemos(os.TempDir(), time.Now()) {
+		fmt.Fprintf(d.progressTo, "deleted %s, which a demo that was killed had left\n", dir)
+	}
+	dir, remove, err := demoDir("")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	defer func() {
+		err = errors.Join(err, remove())
+		if err != nil && ctx.Err() != nil { // what fails while the user stops it fails for that
+			err = errInterrupted
+		}
+	}()
 	now := time.Now().UTC().Truncate(time.Second)
 	d.events = demoEvents{count: count, partitions: demoPartitions, first: now.AddDate(-demoYears, 0, 0), last: now.Add(-time.Hour)}
 	set := devSettings(dir, d.listen, d.http, "")
@@ -325,11 +333,11 @@ func (d *demo) stay(ctx context.Context) {
 	since := d.events.last.AddDate(-1, 0, 0).Format("2006-01-02")
 	fmt.Fprintf(d.out, `
 The node stays up; its data goes when you stop it with Ctrl-C. Try, in another terminal:
-  export VARVE_BOOTSTRAP=%s VARVE_HTTP=%s
-  varve offsets %s --at %s
-  varve consume %s --from %s -n 3
-  varve segments %s
-or any Kafka client, or a browser at http://%s/
-`, d.node.Kafka, d.node.HTTP, demoTopic, since, demoTopic, since, demoTopic, d.node.HTTP)
+  export VARVE_BOOTSTRAP=%[1]s VARVE_HTTP=%[2]s
+  %[3]s offsets %[4]s --at %[5]s
+  %[3]s consume %[4]s --from %[5]s -n 3
+  %[3]s segments %[4]s
+or any Kafka client, or a browser at http://%[2]s/
+`, d.node.Kafka, d.node.HTTP, invocation(os.Args[0]), demoTopic, since)
 	<-ctx.Done()
 }

@@ -24,6 +24,9 @@ func main() {
 	if err == nil {
 		return
 	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		err = errInterrupted
+	}
 	fmt.Fprintln(os.Stderr, "varve:", err)
 	var status exitStatus
 	if errors.As(err, &status) {
@@ -37,6 +40,10 @@ type exitStatus struct {
 	code int
 	err  error
 }
+
+// errInterrupted is returned when the user stopped a command before it was
+// done. Its status is a shell's for SIGINT.
+var errInterrupted = exitStatus{130, errors.New("interrupted")}
 
 func (e exitStatus) Error() string { return e.err.Error() }
 func (e exitStatus) Unwrap() error { return e.err }
