@@ -78,9 +78,11 @@ func (l *Log) write(c *checkpointed, bulk bool) error {
 	if err := l.finishSeals(); err != nil {
 		return err
 	}
-	// Of a segment that was rolled meanwhile the footer completes the index.
+	// Of a segment that was rolled meanwhile the footer completes the index. One
+	// rolled from here on may have its footer in memory: it is not written
+	// before the sync, so no entry beyond those captured is.
 	if !c.seg.is(segSealed) {
-		if err := l.writeIndex(c.seg, c.ix, c.from); err != nil {
+		if err := l.writeIndex(c.seg, c.ix, c.from, c.to); err != nil {
 			return l.fail("writing an index", err)
 		}
 		l.appendMu.Lock()

@@ -432,7 +432,7 @@ func (r *recovery) keep(i int, last bool, bad error, h *handle, x *indexer, pers
 		l.logger().Warn("torn tail is cut", "segment", seg.base, "position", end, "bytes", size-end, "segments_dropped", len(segs)-1-i, "err", bad)
 		l.store.stats.CutBytes.Add(size - end)
 		// The index first, then from the end backwards, each step synced.
-		if err := l.writeIndex(seg, x.ix, 0); err != nil {
+		if err := l.writeIndex(seg, x.ix, 0, x.ix.len()); err != nil {
 			return false, err
 		}
 		persisted = x.ix.len()

@@ -135,7 +135,7 @@ func (l *Log) finishSwapIn(old []*segment, seg *segment, swap string, w *cleaned
 	if err != nil {
 		return l.fail("swapping in a compacted segment", err)
 	}
-	if err := l.writeIndex(seg, w.ix.ix, 0); err != nil {
+	if err := l.writeIndex(seg, w.ix.ix, 0, w.ix.ix.len()); err != nil {
 		return l.fail("writing an index", err)
 	}
 	seg.set(segTrusted)

@@ -270,7 +270,7 @@ func (l *Log) finishSeals() error {
 			}
 		}
 		ix := seg.index.Load()
-		if err := l.writeIndex(seg, ix, s.persisted); err != nil {
+		if err := l.writeIndex(seg, ix, s.persisted, ix.len()); err != nil {
 			return l.fail("writing an index", err)
 		}
 		seg.set(segTrusted)
@@ -283,10 +283,9 @@ func (l *Log) finishSeals() error {
 	return nil
 }
 
-// writeIndex brings the index file up to ix, of which persisted entries are
-// there.
-func (l *Log) writeIndex(seg *segment, ix *segIndex, persisted int) error {
-	n := ix.len()
+// writeIndex brings the index file up to the first n entries of ix, of which
+// persisted are there.
+func (l *Log) writeIndex(seg *segment, ix *segIndex, persisted, n int) error {
 	f, err := l.store.fs.OpenAppend(seg.path(indexExt))
 	if err != nil {
 		return err

@@ -143,7 +143,7 @@ func (l *Log) dropBeyond(i int, pos, off int64) error {
 		cut.n.Add(-1)
 	}
 	seg.index.Store(cut)
-	if err := l.writeIndex(seg, cut, 0); err != nil {
+	if err := l.writeIndex(seg, cut, 0, cut.len()); err != nil {
 		return l.fail("truncating an index", err)
 	}
 	l.store.files.detach(seg)
