@@ -202,7 +202,11 @@ func (l *Log) mapKeys(ctx context.Context, p *compaction) error {
 						return err
 					}
 					if r.Key != nil && r.Offset >= p.dirty && !p.keys.put(r.Key, r.Offset) {
-						return errFull
+						if p.keys.latest >= p.dirty {
+							return errFull
+						}
+						l.overfill(p.keys, b)
+						p.keys.put(r.Key, r.Offset)
 					}
 				}
 			}
@@ -220,6 +224,19 @@ func (l *Log) mapKeys(ctx context.Context, p *compaction) error {
 		p.keys.latest = max(p.keys.latest, p.ends[i]-1)
 	}
 	return nil
+}
+
+// overfill lets the buffer grow beyond its bound for the first dirty batch: a
+// run that cannot cover that does nothing, and so would every later one. The
+// batch bounds the excess.
+func (l *Log) overfill(m *keyMap, b batch.Batch) {
+	if !m.over {
+		m.over = true
+		l.store.stats.CompactOver.Add(1)
+		l.logger().Warn("one batch has more keys than the dedupe buffer holds, compaction takes more memory for it",
+			"offset", b.BaseOffset(), "records", b.Count(), "buffer", l.config.Load().CompactionBufferBytes)
+	}
+	m.limit *= 2
 }
 
 // eachIn reads a segment, checking every batch.

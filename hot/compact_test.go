@@ -308,3 +308,77 @@ func TestCompactedLogsHaveTheSameLatestValues(t *testing.T) {
 		s.Abandon()
 	})
 }
+
+// TestBatchLargerThanTheDedupeBufferIsCompactedAllTheSame: one dirty batch
+// with more keys than the buffer holds used to end every run before it did
+// anything, for ever and without a word.
+func TestBatchLargerThanTheDedupeBufferIsCompactedAllTheSame(t *testing.T) {
+	s := openStore(t, vfs.NewMem(1), "data")
+	l := openLog(t, s, func(c *LogConfig) {
+		c.Compact, c.CompactionBufferBytes, c.MinCleanableDirtyRatio = true, 1, 0
+	})
+	for n := range 2 {
+		b := batch.NewBuilder(batch.Options{})
+		for i := range 3 * keySlotsFirst {
+			if err := b.Append(int64(i), fmt.Appendf(nil, "key-%d-%d", n, i), []byte("v"), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		mustAppend(t, l, b.Bytes())
+	}
+	if err := l.Roll(1000); err != nil {
+		t.Fatal(err)
+	}
+	waitDurable(t, l, l.Offsets().End)
+	l.SetHighWatermark(l.Offsets().End)
+	eventually(t, func() bool { return l.list()[0].is(segTrusted) })
+	if err := s.checkpoint([]*Log{l}, false); err != nil {
+		t.Fatal(err)
+	}
+	var to int64
+	for range 2 {
+		r, err := l.Compact(context.Background(), 2000)
+		if err != nil || !r.Ran {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		to = r.CleanedTo
+	}
+	if to != l.Offsets().End {
+		t.Fatalf("compact to %d of %d after two runs", to, l.Offsets().End)
+	}
+	if n := s.Stats().CompactOver.Load(); n == 0 {
+		t.Fatal("the stat does not tell")
+	}
+	seen := map[string]int64{}
+	if err := l.eachBatch(func(b batch.Batch) error {
+		for r, err := range b.Records(batch.Limits{}) {
+			if err != nil {
+				return err
+			}
+			seen[string(r.Key)]++
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if len(seen) != 6*keySlotsFirst {
+		t.Fatalf("%d keys are left of %d", len(seen), 6*keySlotsFirst)
+	}
+}
+
+// TestConfigurationsOfThePastAreForgotten sets many and looks what is kept.
+func TestConfigurationsOfThePastAreForgotten(t *testing.T) {
+	s := openStore(t, vfs.NewMem(1), "data")
+	l := openLog(t, s)
+	c := DefaultLogConfig()
+	for i := range 10 * configsKept {
+		c.RetentionMillis = int64(i)
+		l.SetConfig(c)
+	}
+	if n := s.configs.size(); n > configsKept {
+		t.Fatalf("%d configurations are kept", n)
+	}
+	if l.Config() != c || s.configs.get(c) != s.configs.get(c) {
+		t.Fatal("equal configurations are not one")
+	}
+}

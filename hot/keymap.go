@@ -12,6 +12,7 @@ type keyMap struct {
 	slots  []keySlot
 	n      int
 	limit  int   // slots
+	over   bool  // the limit was raised for one batch
 	latest int64 // last offset covered, -1 none
 }
 

@@ -28,10 +28,9 @@ type Log struct {
 	undecided atomic.Bool  // producers.done is not empty
 	remoteEnd atomic.Int64 // committed remote end, -1 not known
 
-	segments atomic.Pointer[[]*segment]        // by base; the last is active
-	chain    atomic.Pointer[lineage.Chain]     // nil until loaded
-	latest   atomic.Pointer[lineage.Entry]     // last entry of the chain
-	meta     atomic.Pointer[map[string]string] // reserved for tests of laziness
+	segments atomic.Pointer[[]*segment]    // by base; the last is active
+	chain    atomic.Pointer[lineage.Chain] // nil until loaded
+	latest   atomic.Pointer[lineage.Entry] // last entry of the chain
 
 	compactMu sync.Mutex // one compaction at a time; taken before maintMu
 
@@ -90,7 +89,7 @@ func (l *Log) Dir() string { return l.dir }
 func (l *Log) Config() LogConfig { return *l.config.Load() }
 
 // SetConfig replaces the configuration; the next roll or retention run obeys.
-func (l *Log) SetConfig(c LogConfig) { l.config.Store(l.store.intern(c)) }
+func (l *Log) SetConfig(c LogConfig) { l.config.Store(l.store.configs.get(c)) }
 
 // Err is the first I/O error, or ErrClosed; nil while the log works. An
 // offline log refuses appends and still serves what it can read.

@@ -16,6 +16,7 @@ type Stats struct {
 	CutBytes       atomic.Int64 // bytes cut from torn tails
 	Deleted        atomic.Int64 // segments deleted
 	Compacted      atomic.Int64 // compaction runs
+	CompactOver    atomic.Int64 // of them, beyond the dedupe buffer for one large batch
 }
 
 // Usage is what a store holds and what the disk has left.

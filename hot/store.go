@@ -32,7 +32,7 @@ type Store struct {
 	newDirs  atomic.Bool // the data directory has entries that are not synced
 	failed   atomic.Pointer[error]
 	onSealed atomic.Pointer[func(*Log)]
-	configs  sync.Map // LogConfig → *LogConfig
+	configs  configSet
 
 	mu     sync.Mutex // guards the following
 	onDisk map[journalKey]foundPartition
@@ -287,16 +287,6 @@ func (s *Store) Delete(p topic.Partition) error {
 	}
 	s.removeLater(from+deleteSuffix, 0)
 	return nil
-}
-
-// intern gives equal configurations one address: thousands of partitions
-// share few of them.
-func (s *Store) intern(c LogConfig) *LogConfig {
-	if p, ok := s.configs.Load(c); ok {
-		return p.(*LogConfig)
-	}
-	p, _ := s.configs.LoadOrStore(c, &c)
-	return p.(*LogConfig)
 }
 
 // OnSealed sets the function that runs when a segment has become available to
