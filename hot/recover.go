@@ -409,11 +409,27 @@ func (r *recovery) segment(i int, from int64, last bool) (more bool, err error) 
 	if bad == nil && !last && !footed && r.next != segs[i+1].base {
 		// Cut exactly between two batches: the next segment was not synced
 		// either, or this one would have been before it counted.
-		bad = fmt.Errorf("segment ends at offset %d, the next starts at %d: %w", r.next, segs[i+1].base, ErrNotContiguous)
+		bad = errGap
 	}
 	l.store.stats.RecoveredBytes.Add(end - from)
-	if bad != nil && !last && footed {
-		// Its footer says every byte was synced: this is damage, not a tail.
+	synced := footed
+	if bad != nil && !last && !footed {
+		if synced, err = r.syncedOnce(i); err != nil {
+			return false, err
+		}
+		if synced && bad == errGap {
+			if l.config.Load().Compact {
+				// Compaction may have taken the last records of the segment.
+				bad = nil
+			} else {
+				// Batches that were durable are gone, and no byte is left that
+				// could be found damaged later.
+				return false, l.refuse(r.state, segs, fmt.Errorf("segment %d ends at offset %d, %d was durable", seg.base, r.next, segs[i+1].base-1))
+			}
+		}
+	}
+	if bad != nil && !last && synced {
+		// A footer says every byte was synced: this is damage, not a tail.
 		seg.damaged(end, bad)
 		seg.size.Store(size)
 		seg.set(segSealed | segSynced | segTrusted)
@@ -421,6 +437,21 @@ func (r *recovery) segment(i int, from int64, last bool) (more bool, err error) 
 		return true, nil
 	}
 	return r.keep(i, last, bad, h, x, persisted, end, size, txns)
+}
+
+// errGap is a segment that ends, at a batch, before the next one starts.
+var errGap = fmt.Errorf("segment ends before the next one starts: %w", ErrNotContiguous)
+
+// syncedOnce says whether segment i was synced to its end: segments are synced
+// in order and get a footer afterwards, so one behind it that has a footer
+// proves it. The footer of segment i itself, which nobody syncs, may be gone.
+func (r *recovery) syncedOnce(i int) (bool, error) {
+	for _, seg := range r.log.list()[i+1:] {
+		if footed, err := r.log.hasFooter(seg); footed || err != nil {
+			return footed, err
+		}
+	}
+	return false, nil
 }
 
 // keep settles a scanned segment: cut if torn, sealed if another follows.
