@@ -286,6 +286,11 @@ func (s *Server) fetchContext(r *request, op *fetchOp, now int64) {
 		op.err = codeFetchSessionTopicIDError
 		return
 	}
+	if n := x.additionsLocked(q); n > 0 && !s.sessions.grow(x, len(x.parts)+n, now) {
+		s.sessions.remove(x.id)
+		op.err = codeFetchSessionIDNotFound // the client starts anew with a full fetch, which goes without a session if there is no room
+		return
+	}
 	x.updateLocked(q)
 	if len(x.parts) == 0 { // emptied: the session is over
 		s.sessions.remove(x.id)
@@ -375,6 +380,19 @@ func (op *fetchOp) open(c *sessions, usesIDs bool, now int64) {
 		return
 	}
 	op.session, op.epoch, op.id = x, x.epoch, x.id
+}
+
+// additionsLocked counts the partitions that an incremental fetch names for the first time.
+func (x *session) additionsLocked(q *kmsg.FetchRequest) (n int) {
+	for i := range q.Topics {
+		t := &q.Topics[i]
+		for j := range t.Partitions {
+			if x.parts[partKey{id: topic.ID(t.TopicID), name: t.Topic, index: t.Partitions[j].Partition}] == nil {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // updateLocked applies what an incremental fetch changes: partitions named anew or with new positions, and forgotten ones.

@@ -48,18 +48,25 @@ type session struct {
 
 	// Guarded by sessions.mu.
 	used             int64 // millis
-	size             int
+	size             int   // partitions, counted in sessions.parts
 	lruPrev, lruNext *session
 }
 
-// sessions is the bounded set of fetch sessions: least recently used first.
+// sessionPartsPerSlot is how many partitions a slot stands for: all sessions together hold at most slots times as many,
+// whatever any one of them holds. A partition takes about 250 bytes, and its topic's name before version 13: with the default of
+// 1000 slots some 50 MB, 100 MB at the very most.
+const sessionPartsPerSlot = 200
+
+// sessions is the bounded set of fetch sessions: least recently used first. Both the sessions and their partitions are
+// bounded; what finds no room is fetched without a session.
 type sessions struct {
 	slots       int
 	evictMillis int64
 
-	mu   sync.Mutex // guards the following
-	byID map[int32]*session
-	lru  session // ring through lruPrev and lruNext
+	mu    sync.Mutex // guards the following
+	parts int        // of all sessions
+	byID  map[int32]*session
+	lru   session // ring through lruPrev and lruNext
 }
 
 func newSessions(slots int, evictMillis int64) *sessions {
@@ -81,6 +88,33 @@ func (c *sessions) get(id int32) *session {
 	return c.byID[id]
 }
 
+// partsMax bounds the partitions of all sessions together.
+func (c *sessions) partsMax() int { return c.slots * sessionPartsPerSlot }
+
+// grow makes room for x to have size partitions, evicting others as add does. It reports false when there is none: x is
+// as large as it was then.
+func (c *sessions) grow(x *session, size int, now int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.byID[x.id] != x {
+		return true // evicted meanwhile: it holds nothing of the bound
+	}
+	x.used = now
+	c.unlink(x)
+	c.link(x) // youngest, so that it is the last to be evicted
+	for c.parts-x.size+size > c.partsMax() {
+		if c.lru.lruNext == x || !c.evictLocked(size, now) {
+			return false
+		}
+		if c.byID[x.id] != x {
+			return false
+		}
+	}
+	c.parts += size - x.size
+	x.size = size
+	return true
+}
+
 // touch moves a session to the young end and notes its size.
 func (c *sessions) touch(x *session, size int, now int64) {
 	c.mu.Lock()
@@ -88,6 +122,7 @@ func (c *sessions) touch(x *session, size int, now int64) {
 	if c.byID[x.id] != x {
 		return // evicted meanwhile
 	}
+	c.parts += size - x.size
 	x.used, x.size = now, size
 	c.unlink(x)
 	c.link(x)
@@ -107,8 +142,10 @@ func (c *sessions) remove(id int32) {
 func (c *sessions) add(x *session, size int, now int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.byID) >= c.slots && !c.evictLocked(size, now) {
-		return false
+	for len(c.byID) >= c.slots || c.parts+size > c.partsMax() {
+		if size > c.partsMax() || !c.evictLocked(size, now) {
+			return false
+		}
 	}
 	for {
 		x.id = rand.Int32N(1<<31-2) + 1
@@ -118,6 +155,7 @@ func (c *sessions) add(x *session, size int, now int64) bool {
 	}
 	x.created, x.used, x.size = now, now, size
 	c.byID[x.id] = x
+	c.parts += size
 	c.link(x)
 	return true
 }
@@ -146,6 +184,7 @@ func (c *sessions) evictLocked(size int, now int64) bool {
 
 func (c *sessions) dropLocked(x *session) {
 	delete(c.byID, x.id)
+	c.parts -= x.size
 	c.unlink(x)
 }
 

@@ -180,3 +180,54 @@ func TestSessionSlotsAreBoundedAndStaleOnesEvicted(t *testing.T) {
 		t.Fatalf("%d sessions", c.len())
 	}
 }
+
+func TestPartitionsOfAllSessionsAreBounded(t *testing.T) {
+	c := newSessions(2, 100)
+	a, b := newSession(true), newSession(true)
+	most := c.partsMax()
+	if c.add(newSession(true), most+1, 0) {
+		t.Fatal("one session holds more than all may")
+	}
+	if !c.add(a, most-10, 0) || c.add(b, 11, 50) {
+		t.Fatal("room for ten more, and nobody old enough to give way")
+	}
+	if !c.add(b, 10, 50) || c.grow(b, 11, 60) || c.parts != most {
+		t.Fatalf("%d partitions are held, %d may be", c.parts, most)
+	}
+	if !c.grow(b, 11, 200) || c.get(a.id) != nil || c.parts != 11 {
+		t.Fatalf("a stale session gives way to growth; %d partitions are held", c.parts)
+	}
+	c.touch(b, 4, 210)
+	c.remove(b.id)
+	if c.parts != 0 {
+		t.Fatalf("%d partitions are held by no session", c.parts)
+	}
+}
+
+// A client that names ever more partitions, which need not exist, is sent back to a full fetch, and that gets no session.
+func TestASessionDoesNotGrowWithoutBound(t *testing.T) {
+	s := startServer(t, func(c *Config) { c.FetchSessionSlots = 1 })
+	id := s.parts.add("events", 1)
+	c := dial(t, s.addr)
+	sid := openSession(t, c, fetchRequest(13, "", id, wanted{index: 0}))
+	var more []wanted
+	for i := range int32(sessionPartsPerSlot) {
+		more = append(more, wanted{index: i})
+	}
+	if got := c.ask(incremental(13, sid, 1, "", id, more...)).(*kmsg.FetchResponse); got.ErrorCode != codeNone {
+		t.Fatalf("within the bound: code %d", got.ErrorCode)
+	}
+	got := c.ask(incremental(13, sid, 2, "", id, wanted{index: sessionPartsPerSlot})).(*kmsg.FetchResponse)
+	if got.ErrorCode != codeFetchSessionIDNotFound {
+		t.Fatalf("beyond the bound: code %d", got.ErrorCode)
+	}
+	if n := s.Server.sessions.len(); n != 0 {
+		t.Fatalf("%d sessions are held", n)
+	}
+	q := fetchRequest(13, "", id, append(more, wanted{index: sessionPartsPerSlot})...)
+	q.SessionID, q.SessionEpoch = 0, 0
+	full := c.ask(q).(*kmsg.FetchResponse)
+	if full.ErrorCode != codeNone || full.SessionID != sessionNone || len(named(full)) != len(more)+1 {
+		t.Fatalf("full fetch: code %d, session %d, %d partitions", full.ErrorCode, full.SessionID, len(named(full)))
+	}
+}
