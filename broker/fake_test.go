@@ -101,7 +101,6 @@ type fakePartition struct {
 	committed  bool // commits at once; otherwise by commit()
 	waits      []func(error)
 	waiters    []*fakeWaiter
-	appends    [][]byte
 	coldGate   chan struct{} // ReadCold waits for it
 	coldReads  int
 	coldPanic  bool // ReadCold and ListOffset panic

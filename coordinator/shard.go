@@ -30,7 +30,6 @@ type shard struct {
 	epoch   int32
 	waiting map[uint64]*call
 	tickets uint64
-	steps   []*call
 	builder batch.Builder
 	failed  int // loads in a row that have failed
 }

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-	"go.etcd.io/bbolt"
+	bbolterrors "go.etcd.io/bbolt/errors"
 )
 
 // faultyStore fails the nth write and whatever comes after it would do.
@@ -339,7 +339,7 @@ func TestALaterReleasesLogIsRefused(t *testing.T) {
 func TestTwoProcessesCannotShareADirectory(t *testing.T) {
 	cfg := Config{Dir: t.TempDir(), NodeID: 1, lockTimeout: 100 * time.Millisecond}
 	openNode(t, cfg, Deps{})
-	if _, err := Open(cfg, Deps{}); !errors.Is(err, bbolt.ErrTimeout) {
+	if _, err := Open(cfg, Deps{}); !errors.Is(err, bbolterrors.ErrTimeout) {
 		t.Errorf("opened: %v", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
+	bbolterrors "go.etcd.io/bbolt/errors"
 )
 
 // sealVersion begins the seal in raft.Log.Extensions. Format: do not renumber.
@@ -47,10 +48,10 @@ func openLogStore(path string, wait time.Duration, fatal func(error)) (s *logSto
 	options.FreelistType = bbolt.FreelistMapType
 	options.Timeout = wait
 	db, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &options})
-	if errors.Is(err, bbolt.ErrTimeout) {
+	if errors.Is(err, bbolterrors.ErrTimeout) {
 		return nil, fmt.Errorf("open metadata log %s: another process holds it: %w", path, err)
 	}
-	if errors.Is(err, bbolt.ErrInvalid) || errors.Is(err, bbolt.ErrChecksum) || errors.Is(err, bbolt.ErrVersionMismatch) {
+	if errors.Is(err, bbolterrors.ErrInvalid) || errors.Is(err, bbolterrors.ErrChecksum) || errors.Is(err, bbolterrors.ErrVersionMismatch) {
 		return nil, fmt.Errorf("%w: open metadata log %s: %w", ErrCorrupt, path, err)
 	}
 	if err != nil {

@@ -77,7 +77,7 @@ func TestDynamicBrokerSettingsReachTopics(t *testing.T) {
 	if text, _, given, ok := n.Broker().Value("log.retention.ms"); text != "2" || !given || !ok {
 		t.Errorf("log.retention.ms is %q", text)
 	}
-	if n.Broker() != n.Broker() {
+	if first, again := n.Broker(), n.Broker(); first != again {
 		t.Error("the broker's settings are parsed for every call")
 	}
 }

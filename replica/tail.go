@@ -85,10 +85,3 @@ func (t *tail) seen(offset int64) {
 		t.points = append(t.points[:0], t.points[n:]...)
 	}
 }
-
-// reset forgets everything: the log was truncated.
-func (t *tail) reset() {
-	t.mu.Lock()
-	t.points = nil
-	t.mu.Unlock()
-}

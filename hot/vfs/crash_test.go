@@ -207,7 +207,8 @@ func TestCrashIsSettledBySeed(t *testing.T) {
 	f := create(t, m, "a", string(bytes.Repeat([]byte("x"), 9000)))
 	must(t, f.Close())
 	for seed := range uint64(50) {
-		if readOr(m.CrashSeed(seed), "a") != readOr(m.CrashSeed(seed), "a") {
+		first, again := readOr(m.CrashSeed(seed), "a"), readOr(m.CrashSeed(seed), "a")
+		if first != again {
 			t.Fatalf("seed %d has two outcomes", seed)
 		}
 	}
