@@ -4,10 +4,11 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"reflect"
-	"runtime"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/varvelog/varve/integration/fuzztest"
 )
 
 // randomize fills a kmsg struct with random values of bounded size.
@@ -123,19 +124,9 @@ func checkDecodeMemory(t *testing.T, s *schema, version int16, body []byte) {
 	if checkRequest(s, version, body) != nil {
 		return
 	}
-	// Other goroutines count too, so that a run above the limit gets two more.
-	limit := uint64(2*guardFloor + guardFactor*len(body))
-	var took uint64
-	for range 3 {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
+	fuzztest.Within(t, 2*guardFloor+guardFactor*len(body), func() {
 		req := kmsg.RequestForKey(s.key)
 		req.SetVersion(version)
 		req.ReadFrom(body)
-		runtime.ReadMemStats(&after)
-		if took = after.TotalAlloc - before.TotalAlloc; took <= limit {
-			return
-		}
-	}
-	t.Fatalf("%s version %d: %d bytes of body took %d bytes to decode", s.name, version, len(body), took)
+	})
 }

@@ -2,29 +2,13 @@ package coordinator
 
 import (
 	"bytes"
-	"runtime"
 	"strconv"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
-)
 
-// allocated fails when fn allocates more than limit bytes. Other goroutines
-// count too, so that a run above it gets two more.
-func allocated(t *testing.T, limit int, fn func()) {
-	t.Helper()
-	var took uint64
-	for range 3 {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		fn()
-		runtime.ReadMemStats(&after)
-		if took = after.TotalAlloc - before.TotalAlloc; took <= uint64(limit) {
-			return
-		}
-	}
-	t.Fatalf("%d bytes allocated where %d are allowed", took, limit)
-}
+	"github.com/varvelog/varve/integration/fuzztest"
+)
 
 // replayFactor is above the 8 that other decoders are held to: a member with the
 // shortest of everything is 26 bytes in the log and about 400 as the state of a
@@ -49,7 +33,7 @@ func FuzzReplay(f *testing.F) {
 	f.Fuzz(func(t *testing.T, key, value []byte) {
 		var core *core
 		var err error
-		allocated(t, replayFactor*(len(key)+len(value))+64<<10, func() {
+		fuzztest.Within(t, replayFactor*(len(key)+len(value))+fuzztest.Floor, func() {
 			core = newCore(&cfg, 0)
 			err = core.replay(key, value)
 		})
@@ -109,7 +93,7 @@ func FuzzSubscription(f *testing.F) {
 		g := newGroup("g", 0)
 		g.protocolType, g.protocol = &consumer, &protocol
 		g.add(&member{id: "m", protocols: []Protocol{{Name: protocol, Metadata: b}}})
-		allocated(t, 8*len(b)+64<<10, g.readSubscriptions)
+		fuzztest.Bounded(t, len(b), g.readSubscriptions)
 		if !g.subscribedKnown {
 			if !g.reads("any") {
 				t.Fatal("a subscription that cannot be read frees a topic")

@@ -5,41 +5,18 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
-	"runtime"
 	"slices"
 	"testing"
 
 	"github.com/varvelog/varve/hot/batch"
 	"github.com/varvelog/varve/hot/lineage"
 	"github.com/varvelog/varve/hot/vfs"
+	"github.com/varvelog/varve/integration/fuzztest"
 )
 
 // Every decoder takes any bytes: no panic, memory bounded by the input, and
 // what it accepts it gives back. Checksums would keep the fuzzer out, so each
 // target tries the bytes as they are and with the checksums put right.
-
-// allocated fails when fn allocates more than 8 bytes per byte of input and 64
-// KiB for errors and fixed parts. Other goroutines count too, so that a run
-// above the limit gets two more.
-func allocated(t *testing.T, input int, fn func()) {
-	t.Helper()
-	allocatedWithin(t, 8*input+64<<10, fn)
-}
-
-func allocatedWithin(t *testing.T, limit int, fn func()) {
-	t.Helper()
-	var took uint64
-	for range 3 {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		fn()
-		runtime.ReadMemStats(&after)
-		if took = after.TotalAlloc - before.TotalAlloc; took <= uint64(limit) {
-			return
-		}
-	}
-	t.Fatalf("%d bytes allocated where %d are allowed", took, limit)
-}
 
 // resum puts right the checksum at sumAt of the bytes from fromAt on.
 func resum(b []byte, sumAt, fromAt int) []byte {
@@ -75,7 +52,7 @@ func FuzzIndex(f *testing.F) {
 		for _, b := range [][]byte{in, resumEntries(in, base, indexEntrySize)} {
 			var ix *segIndex
 			var whole bool
-			allocated(t, len(b), func() { ix, whole = parseIndex(b, base, size) })
+			fuzztest.Bounded(t, len(b), func() { ix, whole = parseIndex(b, base, size) })
 			enc := ix.encode(0, ix.len())
 			if !bytes.HasPrefix(b, enc) || whole != (len(enc) == len(b)) {
 				t.Fatalf("%d bytes give %d entries, whole %v", len(b), ix.len(), whole)
@@ -95,7 +72,7 @@ func FuzzTransactionIndex(f *testing.F) {
 		for _, b := range [][]byte{in, resumEntries(in, base, txnEntrySize)} {
 			var txns []batch.AbortedTxn
 			var whole bool
-			allocated(t, len(b), func() { txns, whole = parseTxns(b, base) })
+			fuzztest.Bounded(t, len(b), func() { txns, whole = parseTxns(b, base) })
 			enc := encodeTxns(base, txns)
 			if whole != (len(enc) == len(b)) {
 				t.Fatalf("%d bytes, %d entries, whole %v", len(b), len(txns), whole)
@@ -118,7 +95,7 @@ func FuzzSnapshot(f *testing.F) {
 			var ps *producers
 			var at int64
 			var err error
-			allocated(t, len(b), func() { ps, at, err = decodeSnapshot(b) })
+			fuzztest.Bounded(t, len(b), func() { ps, at, err = decodeSnapshot(b) })
 			if err != nil {
 				if !errors.Is(err, ErrCorrupt) {
 					t.Fatal(err)
@@ -139,7 +116,7 @@ func FuzzEpochs(f *testing.F) {
 		for _, b := range [][]byte{in, resum(in, 8, 12)} {
 			var c lineage.Chain
 			var err error
-			allocated(t, len(b), func() { c, err = decodeEpochs(b) })
+			fuzztest.Bounded(t, len(b), func() { c, err = decodeEpochs(b) })
 			if err == nil && (!c.Valid() || len(b) != epochsHeaderSize+len(c)*epochEntrySize) {
 				t.Fatalf("accepted %v", c)
 			}
@@ -170,7 +147,7 @@ func FuzzJournal(f *testing.F) {
 func fuzzJournal(t *testing.T, b []byte) {
 	var j *journal
 	var err error
-	allocated(t, len(b), func() {
+	fuzztest.Bounded(t, len(b), func() {
 		j = &journal{live: map[journalKey]*partitionState{}}
 		err = j.load(b)
 	})
@@ -196,7 +173,7 @@ func FuzzMetadata(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var name string
 		var ok bool
-		allocated(t, len(b), func() { name, ok = parseMetadata(b) })
+		fuzztest.Bounded(t, len(b), func() { name, ok = parseMetadata(b) })
 		if !ok {
 			return
 		}

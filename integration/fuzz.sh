@@ -27,15 +27,18 @@ cache=${FUZZ_CACHE:-$(go env GOCACHE)/fuzz}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
-TIMEFORMAT='%U %S'
 
 # fuzz PACKAGE TARGET DIRECTORY: rounds of one target until its CPU time is spent.
 fuzz() {
   local used=0 execs=0 new=0 left result=ok out=$work/out n
   while left=$(awk -v s="$seconds" -v u="$used" 'BEGIN { l = s - u; print (l >= 1 || u == 0) ? int(l + 0.5) : 0 }') && [ "$left" -gt 0 ]; do
-    { time (cd "$3" && exec "$work/bin.test" -test.run='^$' -test.fuzz="^$2\$" -test.fuzztime="${left}s" -test.parallel=1 \
-        -test.fuzzcachedir="$cache/$1" -test.timeout=0) >"$out" 2>&1 || result=FAILED; } 2>"$work/time"
-    used=$(awk -v u="$used" '{ print u + $1 + $2 }' "$work/time")
+    (cd "$3" || exit 1
+      "$work/bin.test" -test.run='^$' -test.fuzz="^$2\$" -test.fuzztime="${left}s" -test.parallel=1 \
+        -test.fuzzcachedir="$cache/$1" -test.timeout=0 >"$out" 2>&1
+      code=$?
+      times >"$work/times" # the second line: user and system time of all children
+      exit $code) || result=FAILED
+    used=$(awk -v u="$used" 'NR == 2 { for (i = 1; i <= 2; i++) { split($i, t, "m"); u += 60 * t[1] + t[2] } } END { print u }' "$work/times")
     n=$(grep -oE 'execs: [0-9]+' "$out" | tail -1 | cut -d' ' -f2 || true)
     execs=$((execs + ${n:-0}))
     n=$(grep -oE 'new interesting: [0-9]+' "$out" | tail -1 | cut -d' ' -f3 || true)

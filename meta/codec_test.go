@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/varvelog/varve/integration/fuzztest"
 	"github.com/varvelog/varve/meta/topic"
 )
 
@@ -148,7 +149,7 @@ func FuzzDecodeCommand(f *testing.F) {
 		b = sum(b)
 		var c Command
 		var err error
-		allocated(t, stateFactor, len(b), func() { c, err = DecodeCommand(b) })
+		fuzztest.Within(t, stateFactor*len(b)+fuzztest.Floor, func() { c, err = DecodeCommand(b) })
 		if err != nil {
 			return
 		}
@@ -195,7 +196,7 @@ func FuzzDecodeSnapshot(f *testing.F) {
 		b = sum(b)
 		var img *Image
 		var err error
-		allocated(t, stateFactor, len(b), func() { img, err = DecodeSnapshot(b) })
+		fuzztest.Within(t, stateFactor*len(b)+fuzztest.Floor, func() { img, err = DecodeSnapshot(b) })
 		if err != nil {
 			return
 		}

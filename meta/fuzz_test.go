@@ -2,41 +2,20 @@ package meta
 
 import (
 	"errors"
-	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/varvelog/varve/integration/fuzztest"
 )
 
-// How many bytes a decoder may allocate per byte of input, above 64 KiB for
-// errors and fixed parts. Commands and images are above the 8 of the other
-// decoders because what they decode to is the state itself, in which a partition
+// stateFactor is how many bytes decoding commands and images may allocate per
+// byte of input. It is above the 8 of the other decoders because what they decode to is the state itself, in which a partition
 // is 112 bytes for 8 of encoding at least, a change of a partition 112 for 2, and
 // a group with one setting a map of 400 for 8. Both come from the controller of this cluster, under a checksum and through
 // raft; no client can send one.
-const (
-	allocationFactor = 8
-	stateFactor      = 64
-)
-
-// allocated fails when fn allocates more than that. Other goroutines count too,
-// so that a run above the limit gets two more.
-func allocated(t *testing.T, factor, input int, fn func()) {
-	t.Helper()
-	limit := uint64(factor*input + 64<<10)
-	var took uint64
-	for range 3 {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		fn()
-		runtime.ReadMemStats(&after)
-		if took = after.TotalAlloc - before.TotalAlloc; took <= limit {
-			return
-		}
-	}
-	t.Fatalf("%d bytes allocated for %d of input", took, input)
-}
+const stateFactor = 64
 
 // FuzzSnapshotFile reads what lies around an image in its file, raft's members
 // included.
@@ -55,7 +34,7 @@ func FuzzSnapshotFile(f *testing.F) {
 		var m *raft.SnapshotMeta
 		var image []byte
 		var err error
-		allocated(t, allocationFactor, len(b), func() { m, image, err = decodeSnapshotFile(id, b) })
+		fuzztest.Bounded(t, len(b), func() { m, image, err = decodeSnapshotFile(id, b) })
 		if err != nil {
 			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrVersion) {
 				t.Fatal(err)
@@ -74,7 +53,7 @@ func FuzzIdentity(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var i identity
 		var err error
-		allocated(t, allocationFactor, len(b), func() { i, err = parseIdentity(b) })
+		fuzztest.Bounded(t, len(b), func() { i, err = parseIdentity(b) })
 		if err != nil {
 			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrVersion) {
 				t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/varvelog/varve/integration/fuzztest"
 	"github.com/varvelog/varve/meta/topic"
 	"github.com/varvelog/varve/tier/objstore"
 )
@@ -302,7 +303,7 @@ func FuzzJournal(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var open []topic.Partition
 		var err error
-		allocated(t, len(b), func() { open, err = parseJournal(b) })
+		fuzztest.Bounded(t, len(b), func() { open, err = parseJournal(b) })
 		if err != nil {
 			return
 		}

@@ -3,31 +3,12 @@ package tier
 import (
 	"bytes"
 	"reflect"
-	"runtime"
 	"testing"
 
 	"github.com/varvelog/varve/hot/batch"
+	"github.com/varvelog/varve/integration/fuzztest"
 	"github.com/varvelog/varve/tier/objstore"
 )
-
-// allocated runs fn and fails when it allocates more than 8 bytes per byte of
-// input, and 64 KiB for errors and fixed parts. Other goroutines count too, so
-// that a run above the limit gets two more.
-func allocated(t *testing.T, input int, fn func()) {
-	t.Helper()
-	limit := uint64(8*input + 64<<10)
-	var took uint64
-	for range 3 {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		fn()
-		runtime.ReadMemStats(&after)
-		if took = after.TotalAlloc - before.TotalAlloc; took <= limit {
-			return
-		}
-	}
-	t.Fatalf("%d bytes allocated for %d of input", took, input)
-}
 
 // sealed puts a right checksum under a mutated manifest object, so that the
 // fuzzer gets past it.
@@ -47,7 +28,7 @@ func FuzzHead(f *testing.F) {
 		for _, in := range [][]byte{b, sealed(b)} {
 			var got *manifest
 			var err error
-			allocated(t, len(in), func() { got, err = decodeHead(in) })
+			fuzztest.Bounded(t, len(in), func() { got, err = decodeHead(in) })
 			if err != nil {
 				continue
 			}
@@ -66,7 +47,7 @@ func FuzzPage(f *testing.F) {
 		for _, in := range [][]byte{b, sealed(b)} {
 			var got *page
 			var err error
-			allocated(t, len(in), func() { got, _, _, err = decodePage(in) })
+			fuzztest.Bounded(t, len(in), func() { got, _, _, err = decodePage(in) })
 			if err != nil {
 				continue
 			}
@@ -96,7 +77,7 @@ func FuzzFooter(f *testing.F) {
 		for _, in := range ins {
 			var got *footer
 			var err error
-			allocated(t, len(in), func() { got, err = decodeFooter(in, size) })
+			fuzztest.Bounded(t, len(in), func() { got, err = decodeFooter(in, size) })
 			if err != nil {
 				continue
 			}
@@ -121,7 +102,7 @@ func FuzzIndex(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var got *objectIndex
 		var err error
-		allocated(t, len(b), func() { got, err = decodeIndex(b, &seg) })
+		fuzztest.Bounded(t, len(b), func() { got, err = decodeIndex(b, &seg) })
 		if err != nil {
 			return
 		}
@@ -152,7 +133,7 @@ func FuzzChunk(f *testing.F) {
 		}
 		var raw []byte
 		var err error
-		allocated(t, len(b)+int(c.raw), func() { raw, err = a.decodeChunk(&c, w.next, b, crc32c(b)) })
+		fuzztest.Bounded(t, len(b)+int(c.raw), func() { raw, err = a.decodeChunk(&c, w.next, b, crc32c(b)) })
 		if err != nil {
 			return
 		}
@@ -173,7 +154,7 @@ func FuzzKey(f *testing.F) {
 	f.Fuzz(func(t *testing.T, key string) {
 		var k KeyInfo
 		var ok bool
-		allocated(t, len(key), func() { k, ok = cfg.ParseKey(key) })
+		fuzztest.Bounded(t, len(key), func() { k, ok = cfg.ParseKey(key) })
 		if !ok {
 			return
 		}

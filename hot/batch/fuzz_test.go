@@ -11,6 +11,7 @@ import (
 	"github.com/klauspost/compress/snappy"
 
 	"github.com/varvelog/varve/hot/batch"
+	"github.com/varvelog/varve/integration/fuzztest"
 )
 
 // seed adds good batches of every codec and shape to a corpus.
@@ -63,19 +64,6 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// allocatedWithin fails when f allocates more than limit bytes. Other goroutines
-// count too, so that a run above the limit gets two more.
-func allocatedWithin(t *testing.T, limit int, f func()) {
-	t.Helper()
-	var took uint64
-	for range 3 {
-		if took = allocated(f); took <= uint64(limit) {
-			return
-		}
-	}
-	t.Fatalf("%d bytes allocated where %d are allowed", took, limit)
-}
-
 // allocationMax is what a decoder may allocate: 8 bytes per byte of an
 // uncompressed batch and 64 KiB for errors and fixed parts. A compressed batch
 // is bounded by its Limits instead, however few its bytes: the codecs' windows
@@ -101,7 +89,7 @@ func FuzzNext(f *testing.F) {
 			var b batch.Batch
 			var after []byte
 			var err error
-			allocatedWithin(t, 64<<10, func() { b, after, err = batch.Next(rest) })
+			fuzztest.Within(t, 64<<10, func() { b, after, err = batch.Next(rest) })
 			if err != nil {
 				if !errors.Is(err, batch.ErrShort) && !errors.Is(err, batch.ErrCorrupt) {
 					t.Fatalf("Next: %v", err)
@@ -153,7 +141,7 @@ func FuzzRecords(f *testing.F) {
 				recs = append(recs, rec{offset: r.Offset, timestamp: r.Timestamp, key: bytes.Clone(r.Key), value: bytes.Clone(r.Value)})
 			}
 		}
-		allocatedWithin(t, allocationMax(b)+headerMax*headers, func() {
+		fuzztest.Within(t, allocationMax(b)+headerMax*headers, func() {
 			for range b.Records(fuzzLimits) {
 			}
 		})
@@ -190,7 +178,7 @@ func FuzzValidate(f *testing.F) {
 			var err error
 			// Validate works in place: each run gets the bytes as they came.
 			fresh := bytes.Clone(b)
-			allocatedWithin(t, allocationMax(b, to), func() {
+			fuzztest.Within(t, allocationMax(b, to), func() {
 				copy(b, fresh)
 				v, err = batch.Validate(b, o)
 			})
@@ -254,7 +242,7 @@ func FuzzRewrite(f *testing.F) {
 			headers += len(r.Headers)
 		}
 		var res batch.Rewritten
-		allocatedWithin(t, allocationMax(b)+headerMax*headers, func() {
+		fuzztest.Within(t, allocationMax(b)+headerMax*headers, func() {
 			res, err = batch.Rewrite(b, func(r batch.Record) bool { return r.Offset%2 == 1 }, batch.RewriteOptions{DeleteHorizon: now, Limits: fuzzLimits})
 		})
 		if err != nil {

@@ -3,29 +3,11 @@ package objstore
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"testing"
-)
 
-// allocated runs fn and fails when it allocates more than 8 bytes per byte of
-// input, and 64 KiB for errors and fixed parts. Other goroutines count too, so
-// that a run above the limit gets two more.
-func allocated(t *testing.T, input int, fn func()) {
-	t.Helper()
-	limit := uint64(8*input + 64<<10)
-	var took uint64
-	for range 3 {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		fn()
-		runtime.ReadMemStats(&after)
-		if took = after.TotalAlloc - before.TotalAlloc; took <= limit {
-			return
-		}
-	}
-	t.Fatalf("%d bytes allocated for %d of input", took, input)
-}
+	"github.com/varvelog/varve/integration/fuzztest"
+)
 
 func FuzzParseURL(f *testing.F) {
 	for _, s := range []string{"file:///x", "s3://bucket/p?region=a&endpoint=http://h:1", "mem:?max-bytes=1", "s3://b%20/%2e%2e"} {
@@ -34,7 +16,7 @@ func FuzzParseURL(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		var c Config
 		var err error
-		allocated(t, len(s), func() { c, err = ParseURL(s) })
+		fuzztest.Bounded(t, len(s), func() { c, err = ParseURL(s) })
 		if err != nil {
 			if !errors.Is(err, ErrInvalidURL) {
 				t.Fatal(err)
@@ -71,7 +53,7 @@ func FuzzFileNames(f *testing.F) {
 		}
 		var part string
 		var ok bool
-		allocated(t, len(s), func() { part, ok = unescapeName(s) })
+		fuzztest.Bounded(t, len(s), func() { part, ok = unescapeName(s) })
 		if ok && escapeKey(part) != s {
 			t.Fatalf("file %q is key part %q, which is stored as %q", s, part, escapeKey(part))
 		}
@@ -86,7 +68,7 @@ func FuzzContentRange(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		var first, last, size int64
 		var ok bool
-		allocated(t, len(s), func() { first, last, size, ok = parseContentRange(s) })
+		fuzztest.Bounded(t, len(s), func() { first, last, size, ok = parseContentRange(s) })
 		if !ok {
 			return
 		}
