@@ -18,8 +18,14 @@ type TimeOffset struct {
 // ts or later, among the local records from the log start on. Control records
 // do not count. ok is false when there is none.
 func (l *Log) OffsetForTime(ts int64) (found TimeOffset, ok bool, err error) {
+	return l.OffsetForTimeFrom(ts, 0)
+}
+
+// OffsetForTimeFrom is OffsetForTime among the records at or after the offset
+// from: segments that end below it are not looked at.
+func (l *Log) OffsetForTimeFrom(ts, from int64) (found TimeOffset, ok bool, err error) {
 	for range 3 {
-		found, ok, err = l.offsetForTime(ts)
+		found, ok, err = l.offsetForTime(ts, from)
 		if !errors.Is(err, errIndex) && !errors.Is(err, ErrSegmentGone) {
 			return found, ok, err
 		}
@@ -27,8 +33,8 @@ func (l *Log) OffsetForTime(ts int64) (found TimeOffset, ok bool, err error) {
 	return found, ok, err
 }
 
-func (l *Log) offsetForTime(ts int64) (found TimeOffset, ok bool, err error) {
-	start := max(l.offsets.logStart.Load(), l.offsets.localStart.Load())
+func (l *Log) offsetForTime(ts, from int64) (found TimeOffset, ok bool, err error) {
+	start := max(from, l.offsets.logStart.Load(), l.offsets.localStart.Load())
 	segs := l.list()
 	for i := holding(segs, start); i < len(segs); i++ {
 		seg := segs[i]
@@ -129,8 +135,14 @@ func (l *Log) scanFrom(seg *segment, at func(*segIndex) int64, want func(batch.B
 // records from the log start on; of several the first. ok is false when there
 // is no data record.
 func (l *Log) MaxTimestamp() (found TimeOffset, ok bool, err error) {
+	return l.MaxTimestampFrom(0)
+}
+
+// MaxTimestampFrom is MaxTimestamp among the records at or after the offset from:
+// segments that end below it are not looked at.
+func (l *Log) MaxTimestampFrom(from int64) (found TimeOffset, ok bool, err error) {
 	for range 3 {
-		found, ok, err = l.maxTimestamp()
+		found, ok, err = l.maxTimestamp(from)
 		if !errors.Is(err, errIndex) && !errors.Is(err, ErrSegmentGone) {
 			return found, ok, err
 		}
@@ -138,8 +150,8 @@ func (l *Log) MaxTimestamp() (found TimeOffset, ok bool, err error) {
 	return found, ok, err
 }
 
-func (l *Log) maxTimestamp() (best TimeOffset, ok bool, err error) {
-	start := max(l.offsets.logStart.Load(), l.offsets.localStart.Load())
+func (l *Log) maxTimestamp(first int64) (best TimeOffset, ok bool, err error) {
+	start := max(first, l.offsets.logStart.Load(), l.offsets.localStart.Load())
 	segs := l.list()
 	best.Timestamp = -1
 	for i := holding(segs, start); i < len(segs); i++ {

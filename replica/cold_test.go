@@ -305,3 +305,39 @@ func TestDamagedLocalSegmentIsReadFromTheBucket(t *testing.T) {
 		t.Fatal("the damaged copy was served")
 	}
 }
+
+// Time lookups must not fail because a local copy is damaged while the bucket holds a good one.
+func TestTimeLookupsPassADamagedLocalSegment(t *testing.T) {
+	n := newNode(t).start()
+	defer n.stop()
+	p := n.want("events", topic.NewID(), 3, map[string]string{"remote.storage.enable": "true", "retention.ms": "-1", "internal.segment.bytes": "4096"})
+	n.produce(p, batch.None, record{ts: 1, value: "a"}, record{ts: 7, value: "b"})
+	n.must(p.log.Roll(now()))
+	n.wait("the segment to be offloaded", func() bool { s, ok := p.remote.Cached(); return ok && s.End == 2 })
+	n.produce(p, batch.None, record{ts: 3, value: "c"}, record{ts: 9, value: "d"})
+	n.must(p.log.Roll(now()))
+	n.wait("the second segment to be offloaded", func() bool { s, ok := p.remote.Cached(); return ok && s.End == 4 })
+	n.produce(p, batch.None, record{ts: 8, value: "e"}, record{ts: 11, value: "f"})
+	check := func(ts, offset, timestamp int64) {
+		t.Helper()
+		got, err := p.ListOffset(context.Background(), ts, ReadUncommitted, NoReplica, NoEpoch)
+		if err != nil || got.Offset != offset || got.Timestamp != timestamp {
+			t.Errorf("ListOffset(%d) gave %+v, %v, want offset %d with timestamp %d", ts, got, err, offset, timestamp)
+		}
+	}
+	for _, name := range []string{"/00000000000000000000.log", "/00000000000000000002.log"} {
+		f, err := n.disk.OpenAppend(p.log.Dir() + name)
+		n.must(err)
+		_, err = f.WriteAt([]byte{0x7f, 0xff, 0xff, 0xff}, 8) // the batch length
+		n.must(err)
+		n.must(f.Close())
+		for range 2 { // meeting the damage, and knowing of it
+			check(0, 0, 1)
+			check(2, 1, 7)
+			check(8, 3, 9)
+			check(10, 5, 11)
+			check(12, NoOffset, NoTimestamp)
+			check(TimeMax, 5, 11)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/varvelog/varve/hot"
 	"github.com/varvelog/varve/tier"
 )
 
@@ -119,11 +120,16 @@ const seamAttempts = 8
 // bothTiers runs a lookup over the archive's part [log start, remote end) and then over the local part, and makes sure that
 // nothing fell between them: a segment that was local only while the archive was asked, and had left the disk when the local
 // log was, would be in neither answer. The remote half is skipped when the whole log is local.
-func (p *Partition) bothTiers(ctx context.Context, remote func(from int64) error, local func() error) error {
+//
+// A damaged local segment makes it start again: then the archive answers for all it holds, and the local log only for what
+// lies above the archive's end.
+func (p *Partition) bothTiers(ctx context.Context, remote, local func(from int64) error) error {
+	damaged := error(nil)
 	for range seamAttempts {
 		o := p.log.Offsets()
 		covered := o.LogStart // everything below is covered by what has been asked so far
-		if p.remote != nil && o.LogStart < o.LocalStart {
+		above := int64(0)
+		if p.remote != nil && (o.LogStart < o.LocalStart || damaged != nil) {
 			state, err := p.remote.State(ctx)
 			if err != nil {
 				return unavailable(err)
@@ -137,8 +143,19 @@ func (p *Partition) bothTiers(ctx context.Context, remote func(from int64) error
 				return unavailable(err)
 			}
 			covered = max(covered, state.End)
+			if damaged != nil {
+				if state.End < 0 || state.Start > o.LogStart {
+					return p.fromLog(damaged) // the archive does not hold the log from its start on
+				}
+				above = state.End
+			}
 		}
-		if err := local(); err != nil {
+		err := local(above)
+		if errors.Is(err, hot.ErrCorrupt) && damaged == nil && p.remote != nil {
+			damaged = err
+			continue
+		}
+		if err != nil {
 			return p.fromLog(err)
 		}
 		if p.log.Offsets().LocalStart <= covered {
@@ -163,11 +180,11 @@ func (p *Partition) firstAtOrAfter(ctx context.Context, ts int64) (TimeOffset, e
 			better(t.Offset, t.Timestamp, t.Epoch)
 		}
 		return ignoreEmpty(err)
-	}, func() error {
+	}, func(from int64) error {
 		if found.Offset != NoOffset {
 			return nil // the archive's part comes first in the log
 		}
-		t, ok, err := p.log.OffsetForTime(ts)
+		t, ok, err := p.log.OffsetForTimeFrom(ts, from)
 		if ok && err == nil {
 			better(t.Offset, t.Timestamp, t.Epoch)
 		}
@@ -194,8 +211,8 @@ func (p *Partition) maxTimestamp(ctx context.Context) (TimeOffset, error) {
 			better(t.Offset, t.Timestamp, t.Epoch)
 		}
 		return ignoreEmpty(err)
-	}, func() error {
-		t, ok, err := p.log.MaxTimestamp()
+	}, func(from int64) error {
+		t, ok, err := p.log.MaxTimestampFrom(from)
 		if ok && err == nil {
 			better(t.Offset, t.Timestamp, t.Epoch)
 		}
