@@ -16,6 +16,9 @@ import (
 
 const defaultListen = "127.0.0.1:9092"
 
+// dialLimit bounds how long a connection may take to be made.
+const dialLimit = 5 * time.Second
+
 // client holds the flags that say which cluster a tool talks to.
 type client struct {
 	bootstrap string
@@ -38,7 +41,7 @@ func (c *client) dial(ctx context.Context, opts ...kgo.Opt) (*kgo.Client, error)
 	opts = append([]kgo.Opt{
 		kgo.SeedBrokers(seeds...),
 		kgo.ClientID("varve-cli"),
-		kgo.DialTimeout(5 * time.Second),
+		kgo.Dialer((&net.Dialer{Timeout: dialLimit}).DialContext),
 		kgo.RetryTimeout(c.timeout),
 		kgo.RequestTimeoutOverhead(c.timeout),
 	}, opts...)

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -39,7 +42,9 @@ func produceCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			heard := &refusals{tell: cmd.ErrOrStderr()}
 			opts := []kgo.Opt{
+				heard.option(dialLimit),
 				kgo.DefaultProduceTopic(args[0]),
 				kgo.ProducerBatchCompression(compression),
 				kgo.AllowAutoTopicCreation(),
@@ -56,9 +61,12 @@ func produceCommand() *cobra.Command {
 				return err
 			}
 			defer cl.Close()
+			if err := canHold(cmd.Context(), cl, args[0]); err != nil {
+				return err
+			}
 			n, err := reader.produce(cmd, cl, quiet)
 			if err != nil {
-				return topicError(args[0], err, "")
+				return topicError(args[0], heard.explain(err), "")
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "%d records written to %s\n", n, args[0])
 			return nil
@@ -72,6 +80,32 @@ func produceCommand() *cobra.Command {
 	cmd.Flags().StringVar(&codec, "codec", "zstd", "none, gzip, snappy, lz4 or zstd")
 	cmd.Flags().BoolVar(&quiet, "quiet", false, "no progress")
 	return cmd
+}
+
+// canHold refuses a topic that neither exists nor will be made by the first
+// record, before any input is read.
+func canHold(ctx context.Context, cl *kgo.Client, topic string) error {
+	adm := kadm.NewClient(cl)
+	details, err := adm.Metadata(ctx, topic)
+	if err != nil {
+		return err
+	}
+	if known := details.Topics[topic].Err; !errors.Is(known, kerr.UnknownTopicOrPartition) {
+		return topicError(topic, known, "")
+	}
+	configs, err := adm.DescribeBrokerConfigs(ctx, details.Controller)
+	if err != nil {
+		return nil // whether it will be made is not told; the first record shows it
+	}
+	for _, broker := range configs {
+		for _, c := range broker.Configs {
+			if c.Key == "auto.create.topics.enable" && c.MaybeValue() == "false" {
+				return fmt.Errorf("%w, and the broker makes none by itself (auto.create.topics.enable=false): make it with `varve topic create %s`",
+					topicError(topic, kerr.UnknownTopicOrPartition, "the topic does not exist"), topic)
+			}
+		}
+	}
+	return nil
 }
 
 func codecArg(name string) (kgo.CompressionCodec, error) {

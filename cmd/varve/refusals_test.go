@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+)
+
+// produceTo runs `varve produce` with what is read from in, and gives what it
+// said and its error.
+func produceTo(ctx context.Context, n *node, topic, in string, said *logText) error {
+	cmd := rootCommand()
+	cmd.SetArgs([]string{"produce", topic, "--bootstrap", n.Kafka})
+	cmd.SetIn(strings.NewReader(in))
+	cmd.SetOut(said)
+	cmd.SetErr(said)
+	return cmd.ExecuteContext(ctx)
+}
+
+func startWith(t *testing.T, changes ...string) *node {
+	t.Helper()
+	s := devSettings(t.TempDir(), "127.0.0.1:0", "", "")
+	if err := s.addPairs(changes); err != nil {
+		t.Fatal(err)
+	}
+	n, err := startNode(context.Background(), s, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = n.Close(context.Background()) })
+	return n
+}
+
+func createTopic(t *testing.T, n *node, args ...string) {
+	t.Helper()
+	cmd := rootCommand()
+	cmd.SetArgs(append([]string{"topic", "create", "--bootstrap", n.Kafka}, args...))
+	cmd.SetOut(new(bytes.Buffer))
+	if err := cmd.ExecuteContext(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestProduceSaysWhyTheBrokerRefuses(t *testing.T) {
+	n := startWith(t, "varve.disk.reserve.bytes=4000000000000000000")
+	createTopic(t, n, "events")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	said := &refusalWatch{cancel: cancel}
+	cmd := rootCommand()
+	cmd.SetArgs([]string{"produce", "events", "--bootstrap", n.Kafka})
+	cmd.SetIn(strings.NewReader("a\n"))
+	cmd.SetErr(said)
+	err := cmd.ExecuteContext(ctx)
+	if err == nil || !strings.Contains(err.Error(), "interrupted; the broker refused: KAFKA_STORAGE_ERROR: ") || strings.Contains(err.Error(), "context canceled") {
+		t.Errorf("stopped while refused: %v", err)
+	}
+	if !strings.Contains(said.String(), "the broker refuses: KAFKA_STORAGE_ERROR: ") {
+		t.Errorf("while it tries again it says %q", said.String())
+	}
+}
+
+// refusalWatch stops the command once it has said something.
+type refusalWatch struct {
+	logText
+	cancel func()
+}
+
+func (w *refusalWatch) Write(p []byte) (int, error) {
+	defer w.cancel()
+	return w.logText.Write(p)
+}
+
+func TestProduceShowsTheBrokersOwnWords(t *testing.T) {
+	n := startWith(t)
+	createTopic(t, n, "small", "--config", "max.message.bytes=80")
+	err := produceTo(context.Background(), n, "small", strings.Repeat("0123456789abcdef", 8)+"\n", &logText{})
+	if err == nil || !strings.HasPrefix(err.Error(), "topic small: MESSAGE_TOO_LARGE: ") {
+		t.Errorf("too large: %v", err)
+	}
+}
+
+func TestProduceToNoTopicIsAnErrorEvenWithoutInput(t *testing.T) {
+	n := startWith(t, "auto.create.topics.enable=false")
+	for _, in := range []string{"", "a\n"} {
+		err := produceTo(context.Background(), n, "none", in, &logText{})
+		if err == nil || !strings.Contains(err.Error(), "UNKNOWN_TOPIC_OR_PARTITION") || !strings.Contains(err.Error(), "varve topic create none") {
+			t.Errorf("input %q: %v", in, err)
+		}
+	}
+	if err := produceTo(context.Background(), startWith(t), "made", "a\n", &logText{}); err != nil {
+		t.Errorf("a topic that is made by the first record: %v", err)
+	}
+}
