@@ -66,10 +66,18 @@ func (l *Log) capture(closing bool) (*checkpointed, error) {
 
 // write writes the files capture asks for; the log is synced up to there.
 // With bulk set the caller syncs the file system afterwards. It needs maintMu.
-func (l *Log) write(c *checkpointed, bulk bool) error {
+func (l *Log) write(c *checkpointed, bulk bool) (err error) {
+	defer func() {
+		if err != nil {
+			l.txnsAgain(c.txns)
+		}
+	}()
+	if err := l.flushTxns(c.txns); err != nil {
+		return l.failUnlessFull("writing a transaction index", err)
+	}
 	if !bulk {
 		if err := l.syncTxns(c.txns); err != nil {
-			return l.fail("syncing a transaction index", err)
+			return l.failUnlessFull("syncing a transaction index", err)
 		}
 	}
 	if !l.stands(c) {
@@ -83,7 +91,7 @@ func (l *Log) write(c *checkpointed, bulk bool) error {
 	// before the sync, so no entry beyond those captured is.
 	if !c.seg.is(segSealed) {
 		if err := l.writeIndex(c.seg, c.ix, c.from, c.to); err != nil {
-			return l.fail("writing an index", err)
+			return l.failUnlessFull("writing an index", err)
 		}
 		l.appendMu.Lock()
 		if l.tail != nil && l.tail.seg == c.seg {
@@ -93,11 +101,11 @@ func (l *Log) write(c *checkpointed, bulk bool) error {
 	}
 	if c.snapshot != nil {
 		if err := l.writeFile(l.path(c.state.recovery, snapshotExt), c.snapshot); err != nil {
-			return l.fail("writing a producer snapshot", err)
+			return l.failUnlessFull("writing a producer snapshot", err)
 		}
 	}
 	if err := l.saveEpochs(c.chain, bulk); err != nil {
-		return l.fail("writing leader epochs", err)
+		return l.failUnlessFull("writing leader epochs", err)
 	}
 	return nil
 }

@@ -323,7 +323,9 @@ func (l *Log) compactGroup(ctx context.Context, p *compaction, g segmentGroup, r
 			return errors.Join(err, l.store.fs.Remove(path))
 		}
 	}
-	if err := errors.Join(w.flush(), f.Sync(), f.Close()); err != nil {
+	if err := errors.Join(w.flush(), f.Sync(), f.Close()); isDiskEnd(err) {
+		return errors.Join(fmt.Errorf("compact: %w: %w", ErrDiskFull, err), l.store.fs.Remove(path))
+	} else if err != nil {
 		return l.fail("writing a compacted segment", err)
 	}
 	w.ix.footer()

@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"path/filepath"
 	"sync"
+	"syscall"
 
 	"github.com/varvelog/varve/hot/lineage"
 	"github.com/varvelog/varve/hot/vfs"
@@ -48,6 +49,7 @@ const (
 	journalHeaderSize = 16
 	journalRecordSize = 120
 	journalBytesMax   = 4 << 30
+	journalAhead      = 64 << 10
 
 	recordState   byte = 1 // format: do not renumber
 	recordRemoved byte = 2
@@ -135,13 +137,16 @@ type journal struct {
 	fs   vfs.FS
 	path string
 
-	mu     sync.Mutex // guards the following, held across the journal's own writes
-	file   vfs.File
-	at     int64 // end of the file
-	synced int64 // of it, durable
-	live   map[journalKey]*partitionState
-	failed error
-	buf    []byte
+	mu       sync.Mutex // guards the following, held across the journal's own writes
+	file     vfs.File
+	at       int64 // end of the file
+	synced   int64 // of it, durable
+	reserved int64 // blocks are reserved up to here, at best
+	live     map[journalKey]*partitionState
+	behind   map[journalKey]struct{} // whose record did not fit on the disk
+	retry    int64                   // position at which a rewrite that did not fit is tried again
+	failed   error
+	buf      []byte
 }
 
 // openJournal reads the journal in dir, or starts one. sum is the checksum of
@@ -159,10 +164,30 @@ func openJournal(fs vfs.FS, dir string) (j *journal, sum uint32, err error) {
 		}
 		sum = crc32.Checksum(b, castagnoli)
 	}
-	if err := j.rewriteLocked(); err != nil {
+	good := j.at
+	err = j.rewriteLocked()
+	if isDiskEnd(err) && good > 0 {
+		err = j.reuseLocked(good)
+	}
+	if err != nil {
 		return nil, 0, err
 	}
 	return j, sum, nil
+}
+
+// reuseLocked goes on with the file as it is, when the disk has no space for
+// another: the node must start, or nothing could be deleted. What follows the
+// good records is cut, or it could come to follow new ones.
+func (j *journal) reuseLocked(good int64) error {
+	f, err := j.fs.OpenAppend(j.path)
+	if err != nil {
+		return fmt.Errorf("open journal: %w", err)
+	}
+	if err := errors.Join(f.Truncate(good), f.Sync()); err != nil {
+		return errors.Join(fmt.Errorf("cut journal: %w", err), f.Close())
+	}
+	j.file, j.at, j.synced = f, good, good
+	return nil
 }
 
 func (j *journal) load(b []byte) error {
@@ -172,11 +197,13 @@ func (j *journal) load(b []byte) error {
 	if v := binary.BigEndian.Uint32(b[8:]); v != journalVersion {
 		return fmt.Errorf("%s has version %d, this build reads %d: %w", j.path, v, journalVersion, ErrCorrupt)
 	}
+	j.at = journalHeaderSize
 	for b = b[journalHeaderSize:]; len(b) >= journalRecordSize; b = b[journalRecordSize:] {
 		kind, k, s, ok := parseJournalRecord(b)
 		if !ok {
 			return nil
 		}
+		j.at += journalRecordSize
 		if kind == recordRemoved {
 			delete(j.live, k)
 		} else {
@@ -200,6 +227,9 @@ func (j *journal) encodeLocked() []byte {
 func (j *journal) rewriteLocked() error {
 	b := j.encodeLocked()
 	if err := vfs.WriteFileAtomic(j.fs, j.path, b); err != nil {
+		if isDiskEnd(err) {
+			_ = j.fs.Remove(j.path + ".tmp") // it takes what little space there is
+		}
 		return fmt.Errorf("rewrite journal: %w", err)
 	}
 	f, err := j.fs.OpenAppend(j.path)
@@ -210,6 +240,8 @@ func (j *journal) rewriteLocked() error {
 		j.file.Close()
 	}
 	j.file, j.at, j.synced = f, int64(len(b)), int64(len(b))
+	clear(j.behind)
+	j.retry, j.reserved = 0, 0
 	return nil
 }
 
@@ -254,21 +286,76 @@ func (j *journal) appendLocked(kind byte, k journalKey, s *partitionState) error
 		return j.failed
 	}
 	stale := (j.at-journalHeaderSize)/journalRecordSize - int64(len(j.live))
-	if stale > 4*int64(len(j.live))+4096 {
-		if err := j.rewriteLocked(); err != nil {
+	if stale > 4*int64(len(j.live))+4096 && j.at >= j.retry {
+		err := j.rewriteLocked()
+		switch {
+		case err == nil && kind == recordState:
+			return nil
+		case isDiskEnd(err) && j.inPlaceLocked():
+			j.retry = j.at + 1<<20
+		case err != nil:
 			return j.failLocked(err)
 		}
-		if kind == recordState {
-			return nil
+	}
+	err := j.recordLocked(kind, k, s)
+	if isDiskEnd(err) {
+		// Nothing durable depends on it yet: sync, which everybody who needs
+		// it durable calls, writes it or says why not.
+		if j.behind == nil {
+			j.behind = map[journalKey]struct{}{}
 		}
+		j.behind[k] = struct{}{}
+		return nil
+	}
+	return err
+}
+
+// recordLocked writes one record. One that is cut short by the end of the disk
+// is overwritten by the next.
+func (j *journal) recordLocked(kind byte, k journalKey, s *partitionState) error {
+	if j.at+journalRecordSize > j.reserved {
+		// Space ahead, so that retention can be journaled on a full disk. A
+		// disk that cannot reserve says so at the write.
+		j.reserved = j.at + journalAhead
+		_ = j.file.Preallocate(j.reserved)
 	}
 	j.buf = appendJournalRecord(j.buf[:0], kind, k, s)
 	if _, err := j.file.WriteAt(j.buf, j.at); err != nil {
-		return j.failLocked(fmt.Errorf("write journal: %w", err))
+		err = fmt.Errorf("write journal: %w", err)
+		if isDiskEnd(err) {
+			return err
+		}
+		return j.failLocked(err)
 	}
 	j.at += int64(len(j.buf))
+	delete(j.behind, k)
 	return nil
 }
+
+// catchUpLocked writes what did not fit before.
+func (j *journal) catchUpLocked() error {
+	for k := range j.behind {
+		kind, s := recordState, j.live[k]
+		if s == nil {
+			kind, s = recordRemoved, new(partitionState)
+		}
+		if err := j.recordLocked(kind, k, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inPlaceLocked says whether the file being written still has its name: the
+// rewrite that failed did not get as far as its rename, which makes it shorter.
+func (j *journal) inPlaceLocked() bool {
+	info, err := j.fs.Stat(j.path)
+	return err == nil && info.Size() >= j.at
+}
+
+// isDiskEnd says that a write found no space. Unlike any other error its effect
+// is known: a prefix of the bytes is there and nothing else changed.
+func isDiskEnd(err error) bool { return errors.Is(err, syscall.ENOSPC) }
 
 func (j *journal) failLocked(err error) error {
 	if j.failed == nil {
@@ -283,6 +370,9 @@ func (j *journal) sync() error {
 	defer j.mu.Unlock()
 	if j.failed != nil {
 		return j.failed
+	}
+	if err := j.catchUpLocked(); err != nil {
+		return err
 	}
 	if j.synced == j.at {
 		return nil

@@ -115,6 +115,16 @@ func (l *Log) fail(op string, err error) error {
 	return *l.failure.Load()
 }
 
+// failUnlessFull is fail for writes that can be done again as long as they are
+// not done: the end of the disk only shuts the door for appends.
+func (l *Log) failUnlessFull(op string, err error) error {
+	if isDiskEnd(err) {
+		l.store.refuse(0)
+		return fmt.Errorf("%s: %w: %w", op, ErrDiskFull, err)
+	}
+	return l.fail(op, err)
+}
+
 // OnDurable sets the function that runs after Durable moved or the log went
 // offline. It runs on the syncer's goroutine (or, going offline, on that of
 // whoever met the error), under no lock of this package, and must not block.

@@ -87,6 +87,7 @@ func (s *Store) maintain(stop <-chan struct{}) {
 		}
 		s.finishSealed()
 		s.measure()
+		s.syncer.resume()
 		s.removeDue(time.Now().UnixMilli())
 		all := time.Since(lastCheckpoint) >= s.config.CheckpointInterval
 		if all {
@@ -109,8 +110,12 @@ func (s *Store) finishSealed() {
 	s.maint.mu.Unlock()
 	for _, l := range logs {
 		l.maintMu.Lock()
-		// An error took the log offline and was logged there.
-		_ = l.finishSeals()
+		// Any other error took the log offline and was logged there.
+		if err := l.finishSeals(); errors.Is(err, ErrDiskFull) {
+			s.maint.mu.Lock()
+			s.maint.sealed[l] = struct{}{} // for the next tick
+			s.maint.mu.Unlock()
+		}
 		l.maintMu.Unlock()
 	}
 }
@@ -165,7 +170,7 @@ func (s *Store) checkpoint(logs []*Log, closing bool) error {
 			return err
 		}
 		if at != nil {
-			jobs = append(jobs, checkpointJob{l, at})
+			jobs = append(jobs, checkpointJob{l, at, false})
 		}
 	}
 	if len(jobs) == 0 {
@@ -181,7 +186,14 @@ func (s *Store) checkpoint(logs []*Log, closing bool) error {
 		}
 	}
 	failed = errors.Join(failed, eachJob(jobs, (*Log).commit))
-	if err := s.journal.sync(); err != nil {
+	for _, j := range jobs {
+		if j.failed {
+			j.log.changed.Store(true) // the next checkpoint tries again
+		}
+	}
+	if err := s.journal.sync(); isDiskEnd(err) {
+		failed = errors.Join(failed, err)
+	} else if err != nil {
 		s.failAll("syncing the journal", err)
 		failed = errors.Join(failed, err)
 	}
@@ -190,14 +202,20 @@ func (s *Store) checkpoint(logs []*Log, closing bool) error {
 
 // checkpointJob is one log's part of a checkpoint.
 type checkpointJob struct {
-	log *Log
-	at  *checkpointed
+	log    *Log
+	at     *checkpointed
+	failed bool
 }
 
 func eachJob(jobs []checkpointJob, f func(*Log, *checkpointed) error) (failed error) {
-	for _, j := range jobs {
+	for i := range jobs {
+		j := &jobs[i]
+		if j.failed {
+			continue
+		}
 		j.log.maintMu.Lock()
 		if err := f(j.log, j.at); err != nil {
+			j.failed = true
 			failed = errors.Join(failed, fmt.Errorf("checkpoint %s: %w", j.log.part, err))
 		}
 		j.log.maintMu.Unlock()

@@ -551,6 +551,7 @@ func (r *recovery) txnsBelow(seg *segment) ([]batch.AbortedTxn, error) {
 
 // restoreTxns makes the transaction index hold exactly txns.
 func (l *Log) restoreTxns(seg *segment, txns []batch.AbortedTxn) error {
+	seg.txnsAhead.Store(nil) // txns has them, as far as they stay
 	if len(txns) == 0 {
 		if !seg.is(segTxns) {
 			return nil

@@ -41,7 +41,7 @@ func (l *Log) advanceStart(off int64) (moved bool, err error) {
 	}
 	l.saved.logStart = off
 	if err := errors.Join(l.store.journal.put(keyOf(l.part), l.saved), l.store.journal.sync()); err != nil {
-		return false, l.fail("writing the journal", err)
+		return false, l.failUnlessFull("writing the journal", err)
 	}
 	l.offsets.update(func(o *Offsets) {
 		o.LogStart = max(o.LogStart, off)
@@ -192,7 +192,7 @@ func (l *Log) dropFirst(n int) (Retained, error) {
 		}
 		r.LogStartMoved = true
 	} else if err := errors.Join(l.store.journal.put(keyOf(l.part), l.saved), l.store.journal.sync()); err != nil {
-		return r, l.fail("writing the journal", err)
+		return r, l.failUnlessFull("writing the journal", err)
 	}
 	l.appendMu.Lock()
 	keep := append([]*segment(nil), l.list()[n:]...)

@@ -31,6 +31,8 @@ type segment struct {
 	index atomic.Pointer[segIndex]
 	meta  atomic.Pointer[segmentMeta]
 	bad   atomic.Pointer[CorruptError]
+	// txnsAhead are aborted transactions that the index file had no space for.
+	txnsAhead atomic.Pointer[[]batch.AbortedTxn]
 	// handle is guarded by fileCache.mu.
 	handle *handle
 	// sealing is what to write once the segment is synced; guarded by

@@ -338,6 +338,10 @@ func (s *Store) close(ctx context.Context) error {
 	close(s.stop)
 	s.maint.wait()
 	failed := s.checkpoint(logs, true)
+	if s.syncer.behind.Load() {
+		// What was appended last is not durable, so the journal does not say it.
+		failed = errors.Join(failed, ErrDiskFull)
+	}
 	for _, l := range logs {
 		if err := l.Err(); errors.Is(err, ErrOffline) {
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", l.part, err))

@@ -2,6 +2,7 @@ package hot
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"path/filepath"
 	"slices"
@@ -91,7 +92,9 @@ func (l *Log) swapIn(p *compaction, g segmentGroup, path string, w *cleanedWrite
 		return errors.Join(l.Err(), l.store.fs.Remove(path))
 	}
 	base, end := old[0].base, p.ends[g.to-1]
-	if err := l.mergeTxns(old, w.txns); err != nil {
+	if err := l.mergeTxns(old, w.txns); isDiskEnd(err) {
+		return errors.Join(fmt.Errorf("compact: %w: %w", ErrDiskFull, err), l.store.fs.Remove(path))
+	} else if err != nil {
 		return l.fail("writing a transaction index", err)
 	}
 	swap := filepath.Join(l.dir, swapName(base, end))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -23,7 +24,8 @@ type syncer struct {
 	finished uint64
 	stopped  bool
 
-	wake chan struct{}
+	wake   chan struct{}
+	behind atomic.Bool // the last round found no space for the journal
 
 	// owned by the syncer's goroutine
 	files []unsynced
@@ -154,6 +156,11 @@ func (y *syncer) sync(logs []*Log) {
 		sealed = append(sealed, u.seg.is(segSealed))
 	}
 	err := y.store.journal.sync()
+	y.behind.Store(isDiskEnd(err))
+	if isDiskEnd(err) {
+		y.postpone()
+		return
+	}
 	if err == nil {
 		if len(y.files)+dirs > y.store.config.SyncFilesMax {
 			y.store.newDirs.Store(false)
@@ -169,6 +176,39 @@ func (y *syncer) sync(logs []*Log) {
 	y.publish(sealed, err)
 	y.store.stats.Syncs.Add(1)
 	y.store.stats.SyncNanos.Add(time.Since(began).Nanoseconds())
+}
+
+// postpone puts a round's work back: the journal, which comes first, has no
+// space. Nothing of the round counts as durable, and the tick tries again.
+func (y *syncer) postpone() {
+	y.store.refuse(0)
+	for _, s := range y.spans {
+		l := s.log
+		l.queueMu.Lock()
+		l.newNames = l.newNames || s.names
+		for _, u := range y.files[s.from:s.to] {
+			if u.seg.setOnce(segQueued) {
+				l.unsynced = append(l.unsynced, u)
+			} else {
+				defer y.store.files.release(u.h)
+			}
+		}
+		l.queueMu.Unlock()
+		if !l.queued.Swap(true) {
+			y.mu.Lock()
+			y.dirty = append(y.dirty, l)
+			y.mu.Unlock()
+		}
+	}
+	clear(y.files)
+	clear(y.spans)
+}
+
+// resume starts the round that was postponed, if one was.
+func (y *syncer) resume() {
+	if y.behind.Load() {
+		y.kick()
+	}
 }
 
 // syncFiles syncs file by file, in parallel. An error is its log's own.

@@ -167,6 +167,9 @@ func (l *Log) rollLocked(base, now int64) error {
 		}
 	}
 	h, err := l.store.files.acquire(seg, true)
+	if isDiskEnd(err) {
+		return l.failUnlessFull("starting a segment", err)
+	}
 	if err != nil {
 		return err
 	}
@@ -266,12 +269,12 @@ func (l *Log) finishSeals() error {
 		}
 		if s.snapshot != nil {
 			if err := l.writeFile(l.path(s.next, snapshotExt), s.snapshot); err != nil {
-				return l.fail("writing a producer snapshot", err)
+				return l.failUnlessFull("writing a producer snapshot", err)
 			}
 		}
 		ix := seg.index.Load()
 		if err := l.writeIndex(seg, ix, s.persisted, ix.len()); err != nil {
-			return l.fail("writing an index", err)
+			return l.failUnlessFull("writing an index", err)
 		}
 		seg.set(segTrusted)
 		seg.sealing.Store(nil)

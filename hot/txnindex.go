@@ -61,16 +61,74 @@ func parseTxns(b []byte, base int64) (txns []batch.AbortedTxn, whole bool) {
 
 // appendTxn adds an aborted transaction to the active segment's index.
 func (l *Log) appendTxn(t *tail, txn batch.AbortedTxn) error {
+	if ahead := t.seg.txnsAhead.Load(); ahead != nil {
+		t.seg.holdTxn(txn)
+		return nil
+	}
 	f, err := l.store.fs.OpenAppend(t.seg.path(txnExt))
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(appendTxnEntry(nil, indexSeed(t.seg.base), txn))
+	size, err := f.Size()
+	if err == nil {
+		_, err = f.Write(appendTxnEntry(nil, indexSeed(t.seg.base), txn))
+	}
+	if isDiskEnd(err) {
+		// The marker is in the log already, so readers must see the entry.
+		if err = f.Truncate(size); err == nil {
+			t.seg.holdTxn(txn)
+			l.store.refuse(0)
+		}
+	}
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}
 	l.wroteTxns(t.seg)
 	return nil
+}
+
+// holdTxn keeps an entry that did not fit on the disk. It needs appendMu.
+func (s *segment) holdTxn(txn batch.AbortedTxn) {
+	var held []batch.AbortedTxn
+	if p := s.txnsAhead.Load(); p != nil {
+		held = slices.Clone(*p)
+	}
+	held = append(held, txn)
+	s.txnsAhead.Store(&held)
+}
+
+// flushTxns writes entries that are held for want of space: the recovery point
+// must not pass them.
+func (l *Log) flushTxns(segs []*segment) error {
+	for _, seg := range segs {
+		if seg.txnsAhead.Load() == nil || seg.is(segGone) {
+			continue
+		}
+		l.appendMu.Lock()
+		txns, _, err := seg.readTxns()
+		if err == nil {
+			err = vfs.WriteFileAtomic(l.store.fs, seg.path(txnExt), encodeTxns(seg.base, txns))
+		}
+		if err == nil {
+			seg.txnsAhead.Store(nil)
+		}
+		l.appendMu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// txnsAgain leaves transaction indexes to the next checkpoint.
+func (l *Log) txnsAgain(segs []*segment) {
+	l.appendMu.Lock()
+	defer l.appendMu.Unlock()
+	for _, seg := range segs {
+		if !slices.Contains(l.txnsUnsynced, seg) {
+			l.txnsUnsynced = append(l.txnsUnsynced, seg)
+		}
+	}
 }
 
 // wroteTxns notes that a transaction index must be synced before the recovery
@@ -122,6 +180,8 @@ func (s *segment) readTxns() (txns []batch.AbortedTxn, whole bool, err error) {
 	if !s.is(segTxns) {
 		return nil, true, nil
 	}
+	// Before the file: entries move from here into it.
+	ahead := s.txnsAhead.Load()
 	b, err := vfs.ReadFile(s.log.store.fs, s.path(txnExt), 1<<30)
 	if err != nil {
 		if s.is(segGone) {
@@ -130,6 +190,13 @@ func (s *segment) readTxns() (txns []batch.AbortedTxn, whole bool, err error) {
 		return nil, false, err
 	}
 	txns, whole = parseTxns(b, s.base)
+	if ahead != nil && whole {
+		for _, t := range *ahead {
+			if !slices.Contains(txns, t) {
+				txns = append(txns, t)
+			}
+		}
+	}
 	return txns, whole, nil
 }
 
