@@ -3,6 +3,7 @@ package coordinator
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -151,9 +152,14 @@ func (g *group) remove(id string) {
 		}
 	}
 	if g.leader == id {
+		// The one that came first. A sorted list for each of a large group's
+		// members in turn is what ending all their sessions would cost.
 		g.leader = ""
-		if list := g.list(); len(list) > 0 {
-			g.leader = list[0].id
+		first := int64(math.MaxInt64)
+		for id, m := range g.members {
+			if m.seq < first {
+				g.leader, first = id, m.seq
+			}
 		}
 	}
 	delete(g.pending, id)
