@@ -79,8 +79,56 @@ func TestClientsProduceConsumeAndSeekRemoteData(t *testing.T) {
 	} else {
 		n = nodetest.Start(t, t.TempDir())
 	}
+	var exercised, absent []string
 	for name, program := range clientPrograms(t) {
+		if tool := missing(clientTools[name]); tool != "" {
+			t.Logf("%s is left out: this machine has no %s", name, tool)
+			absent = append(absent, name)
+			continue
+		}
+		exercised = append(exercised, name)
 		t.Run(name, func(t *testing.T) { exerciseClient(t, n, name, program) })
+	}
+	slices.Sort(exercised)
+	slices.Sort(absent)
+	t.Logf("%d clients exercised: %v; %d left out: %v", len(exercised), exercised, len(absent), absent)
+	if len(exercised) == 0 {
+		t.Error("no client was exercised")
+	}
+}
+
+// clientTools names what a client needs of the machine, as clients/setup.sh
+// asks for it. Where one is absent the client is left out and named; where all
+// are there, the client must work.
+var clientTools = map[string][]string{
+	"franz-go": {"go"}, "sarama": {"go"}, "kafka-go": {"go"},
+	"confluent-kafka": {"python3"}, "kafka-python": {"python3"}, "aiokafka": {"python3"},
+	"kafkajs": {"node", "npm"}, "kcat": {"kcat"}, "java": {"java", "javac", "mvn"},
+}
+
+// missing gives the first tool that is not on the path, "" when all are.
+func missing(tools []string) string {
+	for _, tool := range tools {
+		if _, err := exec.LookPath(tool); err != nil {
+			return tool
+		}
+	}
+	return ""
+}
+
+func TestEveryClientNamesItsTool(t *testing.T) {
+	programs := clientPrograms(t)
+	for name := range programs {
+		if len(clientTools[name]) == 0 {
+			t.Errorf("%s names no tool", name)
+		}
+	}
+	if len(programs) != len(clientTools) {
+		t.Errorf("%d programs, %d tools", len(programs), len(clientTools))
+	}
+	t.Setenv("PATH", t.TempDir())
+	if tool := missing(clientTools["java"]); tool != "java" {
+		t.Errorf("%q is missing on an empty path, want java", tool)
 	}
 }
 
