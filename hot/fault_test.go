@@ -309,33 +309,36 @@ func answers(t *testing.T, l *Log) string {
 	return b.String()
 }
 
+// derived builds a log that has every kind of derived file, and closes it.
+func derived(t *testing.T) *vfs.Mem {
+	t.Helper()
+	mem := vfs.NewMem(1)
+	s := openStore(t, mem, "data")
+	l := openLog(t, s, smallSegments)
+	seq := int32(0)
+	for i := range 30 {
+		if i%10 == 3 {
+			if err := l.AssignEpoch(int32(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		mustAppend(t, l, records(2, 40, int64(i%5)))
+		mustAppend(t, l, produced(5, 0, seq, 2, i%3 == 0), func(o *AppendOptions) { o.TxnVerified = true })
+		seq += 2
+		if i%3 == 0 {
+			mustAppend(t, l, batch.EndTxn(batch.Marker{Type: batch.Abort}, 5, 0, 4), func(o *AppendOptions) { o.Origin = Coordinator })
+		}
+	}
+	waitDurable(t, l, l.Offsets().End)
+	l.SetHighWatermark(l.Offsets().End)
+	closeStore(t, s)
+	return mem
+}
+
 // TestDerivedFilesAreRebuiltWhenDamagedOrGone spoils each derived file in
 // turn, three ways, and compares with the untouched twin.
 func TestDerivedFilesAreRebuiltWhenDamagedOrGone(t *testing.T) {
-	build := func() *vfs.Mem {
-		mem := vfs.NewMem(1)
-		s := openStore(t, mem, "data")
-		l := openLog(t, s, smallSegments)
-		seq := int32(0)
-		for i := range 30 {
-			if i%10 == 3 {
-				if err := l.AssignEpoch(int32(i)); err != nil {
-					t.Fatal(err)
-				}
-			}
-			mustAppend(t, l, records(2, 40, int64(i%5)))
-			mustAppend(t, l, produced(5, 0, seq, 2, i%3 == 0), func(o *AppendOptions) { o.TxnVerified = true })
-			seq += 2
-			if i%3 == 0 {
-				mustAppend(t, l, batch.EndTxn(batch.Marker{Type: batch.Abort}, 5, 0, 4), func(o *AppendOptions) { o.Origin = Coordinator })
-			}
-		}
-		waitDurable(t, l, l.Offsets().End)
-		l.SetHighWatermark(l.Offsets().End)
-		closeStore(t, s)
-		return mem
-	}
-	twin := build()
+	twin := derived(t)
 	s := openStore(t, twin, "data")
 	want := answers(t, openLog(t, s, smallSegments))
 	s.Abandon()
@@ -378,7 +381,7 @@ func TestDerivedFilesAreRebuiltWhenDamagedOrGone(t *testing.T) {
 				// the record of which segments have one.
 				continue
 			}
-			mem := build()
+			mem := derived(t)
 			if err := spoil(mem); err != nil {
 				t.Fatal(err)
 			}

@@ -89,29 +89,33 @@ func TestProducerRulesFollowKafka(t *testing.T) {
 			{batch: produced(1, 4, 1, 1, true), opts: v2, want: ErrStaleProducerEpoch},
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			s := openStore(t, vfs.NewMem(1), "data")
-			l := openLog(t, s)
-			for i, st := range steps {
-				end := l.Offsets().End
-				a, err := l.Append(slices.Clone(st.batch), st.opts)
-				if !errors.Is(err, st.want) {
-					t.Fatalf("step %d: %v, want %v", i, err, st.want)
-				}
-				if err != nil {
-					if l.Offsets().End != end {
-						t.Fatalf("step %d: refused, yet the log grew", i)
-					}
-					continue
-				}
-				if a.Duplicate && a.LogAppendTime != batch.Batch(st.batch).MaxTimestamp() {
-					t.Fatalf("step %d: a repeat got the time %d, want that of the first", i, a.LogAppendTime)
-				}
-				if a.Duplicate != (st.dup >= 0) || a.Duplicate && a.BaseOffset != st.dup {
-					t.Fatalf("step %d: %+v, want duplicate of %d", i, a, st.dup)
-				}
+		t.Run(name, func(t *testing.T) { play(t, steps) })
+	}
+}
+
+// play appends a scenario's batches to a new log.
+func play(t *testing.T, steps []step) {
+	t.Helper()
+	s := openStore(t, vfs.NewMem(1), "data")
+	l := openLog(t, s)
+	for i, st := range steps {
+		end := l.Offsets().End
+		a, err := l.Append(slices.Clone(st.batch), st.opts)
+		if !errors.Is(err, st.want) {
+			t.Fatalf("step %d: %v, want %v", i, err, st.want)
+		}
+		if err != nil {
+			if l.Offsets().End != end {
+				t.Fatalf("step %d: refused, yet the log grew", i)
 			}
-		})
+			continue
+		}
+		if a.Duplicate && a.LogAppendTime != batch.Batch(st.batch).MaxTimestamp() {
+			t.Fatalf("step %d: a repeat got the time %d, want that of the first", i, a.LogAppendTime)
+		}
+		if a.Duplicate != (st.dup >= 0) || a.Duplicate && a.BaseOffset != st.dup {
+			t.Fatalf("step %d: %+v, want duplicate of %d", i, a, st.dup)
+		}
 	}
 }
 
