@@ -100,7 +100,7 @@ func (l *Log) write(c *checkpointed, bulk bool) (err error) {
 		l.appendMu.Unlock()
 	}
 	if c.snapshot != nil {
-		if err := l.writeFile(l.path(c.state.recovery, snapshotExt), c.snapshot); err != nil {
+		if err := l.writeSnapshot(c.state.recovery, c.snapshot); err != nil {
 			return l.failUnlessFull("writing a producer snapshot", err)
 		}
 	}

@@ -154,3 +154,33 @@ func TestAbortIsSeenThoughItsIndexHasNoSpace(t *testing.T) {
 	s.Abandon()
 	aborted(openLog(t, openStore(t, mem, "data")))
 }
+
+// TestSnapshotInForceSurvivesAFailedRewrite: a checkpoint at the offset of the
+// last one rewrites the snapshot the journal names, which must not be lost
+// when there is no space for the new one.
+func TestSnapshotInForceSurvivesAFailedRewrite(t *testing.T) {
+	mem := vfs.NewMem(1)
+	fs := vfs.NewFaults(mem)
+	s := openStore(t, fs, "data")
+	l := openLog(t, s, func(c *LogConfig) { c.ProducerExpirationMillis = 100 })
+	mustAppend(t, l, produced(1, 0, 0, 1, false), func(o *AppendOptions) { o.Now = 1000 })
+	mustAppend(t, l, produced(2, 0, 0, 1, false), func(o *AppendOptions) { o.Now = 2000 })
+	waitDurable(t, l, 2)
+	if err := s.checkpoint([]*Log{l}, false); err != nil {
+		t.Fatal(err)
+	}
+	path := l.path(2, snapshotExt)
+	before, err := vfs.ReadFile(mem, path, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.ExpireProducers(1500)
+	noSpace(fs, "*"+snapshotExt, "*"+snapshotExt+".tmp")
+	if err := s.checkpoint([]*Log{l}, false); !errors.Is(err, ErrDiskFull) {
+		t.Fatalf("checkpoint: %v", err)
+	}
+	if after, err := vfs.ReadFile(mem, path, 1<<20); err != nil || string(after) != string(before) {
+		t.Fatalf("the snapshot in force was overwritten: %d bytes of %d, %v", len(after), len(before), err)
+	}
+	working(t, s, l)
+}

@@ -268,7 +268,7 @@ func (l *Log) finishSeals() error {
 			continue
 		}
 		if s.snapshot != nil {
-			if err := l.writeFile(l.path(s.next, snapshotExt), s.snapshot); err != nil {
+			if err := l.writeSnapshot(s.next, s.snapshot); err != nil {
 				return l.failUnlessFull("writing a producer snapshot", err)
 			}
 		}
@@ -314,6 +314,16 @@ func (l *Log) writeFile(path string, b []byte) error {
 	}
 	_, err = f.WriteAt(b, 0)
 	return errors.Join(err, f.Close())
+}
+
+// writeSnapshot writes the producer snapshot for offset at. One that recovery
+// starts from is replaced as a whole or not at all. It needs maintMu.
+func (l *Log) writeSnapshot(at int64, b []byte) error {
+	path := l.path(at, snapshotExt)
+	if at == l.saved.snapshot {
+		return vfs.WriteFileAtomic(l.store.fs, path, b)
+	}
+	return l.writeFile(path, b)
 }
 
 // markUnsynced queues a file for the next sync, keeping it open until then.
