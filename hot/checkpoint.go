@@ -110,10 +110,11 @@ func (l *Log) write(c *checkpointed, bulk bool) (err error) {
 	return nil
 }
 
-// stands says whether the state captured is still the log's past and synced.
+// stands says whether the state captured is still the log's past, synced, and
+// not behind what retention journaled meanwhile.
 func (l *Log) stands(c *checkpointed) bool {
 	_, cuts := l.offsets.capture()
-	return cuts == c.cuts && l.offsets.flushPoint() >= c.state.recovery && !errors.Is(l.Err(), ErrOffline)
+	return cuts == c.cuts && c.state.recovery >= l.saved.recovery && l.offsets.flushPoint() >= c.state.recovery && !errors.Is(l.Err(), ErrOffline)
 }
 
 // commit makes the captured state the one recovery starts from, once all that
@@ -229,25 +230,40 @@ func decodeEpochs(b []byte) (lineage.Chain, error) {
 	return c, nil
 }
 
-// saveEpochs writes the chain if it changed, synced unless the caller sees to
-// that. It needs maintMu.
+// saveEpochs writes the chain if it changed, synced. With bulk set it leaves a
+// temporary file, which the caller syncs before renameEpochs: the old one may
+// have what no batch tells any more. It needs maintMu.
 func (l *Log) saveEpochs(c lineage.Chain, bulk bool) error {
 	if len(c) == 0 || c.Equal(l.epochs) {
 		return nil
 	}
 	path, b := filepath.Join(l.dir, epochsName), encodeEpochs(c)
 	if bulk {
-		if err := l.writeFile(path+tmpExt, b); err != nil {
-			return err
-		}
-		if err := l.store.fs.Rename(path+tmpExt, path); err != nil {
-			return err
-		}
-	} else if err := vfs.WriteFileAtomic(l.store.fs, path, b); err != nil {
+		return l.writeFile(path+tmpExt, b)
+	}
+	if err := vfs.WriteFileAtomic(l.store.fs, path, b); err != nil {
 		return err
 	}
 	l.epochs = c
 	return nil
+}
+
+// renameEpochs puts what saveEpochs left in its place and says whether it did.
+// It needs maintMu.
+func (l *Log) renameEpochs(c *checkpointed) (bool, error) {
+	if !l.stands(c) || len(c.chain) == 0 || c.chain.Equal(l.epochs) {
+		return false, nil
+	}
+	path := filepath.Join(l.dir, epochsName)
+	err := l.store.fs.Rename(path+tmpExt, path)
+	if errors.Is(err, vfs.ErrNotExist) {
+		return false, nil // written by somebody else meanwhile
+	}
+	if err != nil {
+		return false, l.fail("writing leader epochs", err)
+	}
+	l.epochs = c.chain
+	return true, nil
 }
 
 // loadChain is the chain, read on first use.

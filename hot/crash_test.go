@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -14,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/varvelog/varve/hot/batch"
+	"github.com/varvelog/varve/hot/lineage"
 	"github.com/varvelog/varve/hot/vfs"
 	"github.com/varvelog/varve/meta/topic"
 )
@@ -78,34 +78,19 @@ type crashLog struct {
 	cutAt  int64            // a truncation under way: nothing at or beyond is promised; -1 none
 	starts int64            // log start that was acknowledged
 
+	starting  int64                 // log start being asked for
+	remote    int64                 // highest remote end
+	resetting bool                  // ResetTo is under way
+	resetAt   int64                 // highest offset of a ResetTo
+	assigning bool                  // AssignEpoch is under way
+	sent      map[int64][]sentBatch // last batches by producer, acknowledged
+	events    []txnEvent
+	chain     lineage.Chain
+	inflight  batch.Batch // as sent
+
 	epoch int32
 	seq   map[int64]int32 // next sequence by producer
 	txn   map[int64]bool
-	last  batch.Batch // last idempotent batch sent, for repeats
-	lastA Appended
-}
-
-// promise is what a log must still have after a crash now.
-type promise struct {
-	part    topic.Partition
-	durable int64
-	start   int64
-	want    map[int64][]byte
-}
-
-func (c *crashLog) promise() promise {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	p := promise{part: c.part, start: c.starts}
-	if c.log == nil {
-		return p
-	}
-	p.durable = min(c.log.Offsets().Durable, c.end)
-	if c.cutAt >= 0 {
-		p.durable = min(p.durable, c.cutAt)
-	}
-	p.want = maps.Clone(c.want)
-	return p
 }
 
 // crashRun is one seed: a workload on a file system that dies at an operation
@@ -120,6 +105,8 @@ type crashRun struct {
 	lc   LogConfig
 	logs []*crashLog
 	now  int64
+
+	kill bool // the process dies, not the machine
 
 	mu       sync.Mutex
 	left     int // operations until the crash
@@ -148,13 +135,22 @@ func newCrashRun(t testing.TB, seed uint64) *crashRun {
 	r.lc.IndexIntervalBytes = 100 << r.rng.IntN(4)
 	r.lc.FileDeleteDelay = 0
 	r.lc.RetentionMillis = -1
-	if r.rng.IntN(3) == 0 {
+	switch r.rng.IntN(4) {
+	case 0:
 		r.lc.Compact, r.lc.Delete, r.lc.MinCleanableDirtyRatio = true, false, 0
+	case 1:
+		r.lc.Tiered, r.lc.LocalRetentionMillis = true, 1
+	case 2:
+		r.lc.RetentionMillis = 100 << r.rng.IntN(6)
+	}
+	r.kill = r.rng.IntN(3) == 0
+	if r.rng.IntN(6) == 0 {
+		r.conf.Durability = Replicated
 	}
 	for i := range 2 {
 		r.logs = append(r.logs, &crashLog{
 			part: topic.Partition{Topic: "t", ID: topic.ID{byte(1 + i)}, Index: int32(i)},
-			want: map[int64][]byte{}, cutAt: -1, seq: map[int64]int32{}, txn: map[int64]bool{},
+			want: map[int64][]byte{}, cutAt: -1, seq: map[int64]int32{}, txn: map[int64]bool{}, sent: map[int64][]sentBatch{},
 		})
 	}
 	return r
@@ -171,7 +167,11 @@ func (r *crashRun) hook(op, name string) {
 	}
 	r.where = op + " " + name
 	for _, c := range r.logs {
-		r.promises = append(r.promises, c.promise())
+		r.promises = append(r.promises, c.promise(r.kill, r.conf.Durability == Replicated))
+	}
+	if r.kill {
+		r.clone = r.mem.Clone()
+		return
 	}
 	r.clone = r.mem.Crash()
 }
@@ -216,37 +216,46 @@ func (r *crashRun) work() {
 		n := r.rng.IntN(100)
 		r.trace("op %d on %s: %+v spare %d snapAt %d", n, c.part, c.log.Offsets(), c.log.spare, c.log.snapAt.Load())
 		switch {
-		case n < 35:
+		case n < 25:
 			r.appendPlain(c)
-		case n < 54:
+		case n < 47:
 			r.appendIdempotent(c)
-		case n < 68:
+		case n < 62:
 			r.appendTxn(c)
-		case n < 72:
+		case n < 69:
 			l := c.log
 			want := l.Offsets().End
 			eventually(r.t, func() bool { return l.Offsets().Durable >= want || l.Err() != nil })
 			l.SetHighWatermark(l.Offsets().Durable)
-		case n < 77:
+		case n < 76:
 			r.check(c.log.Roll(r.now))
-		case n < 84:
+		case n < 81:
 			r.check(s.checkpoint(s.opened(), false))
+		case n < 84:
+			r.assign(c)
 		case n < 87:
-			c.epoch++
-			r.check(c.log.AssignEpoch(c.epoch))
-		case n < 90:
 			r.advance(c)
-		case n < 92:
+		case n < 89:
 			r.truncate(c)
-		case n < 95:
+		case n < 93:
+			hw := c.log.HighWatermark()
+			c.mu.Lock()
+			c.remote = max(c.remote, hw)
+			c.mu.Unlock()
+			c.log.SetRemoteEnd(hw)
 			_, err := c.log.Retain(r.now)
 			r.check(err)
-		case n < 97:
+		case n < 95:
 			s.finishSealed()
 			_, err := c.log.Compact(context.Background(), r.now)
 			r.check(err)
-		case n < 98:
+		case n < 97:
+			if r.rng.IntN(2) == 0 {
+				r.check(s.checkpoint(s.opened(), false))
+			}
 			c.log.idle()
+		case n < 98:
+			r.reset(c)
 		default:
 			if err := s.Close(context.Background()); err != nil {
 				r.fatalf("close: %v", err)
@@ -278,14 +287,72 @@ func (r *crashRun) check(err error) {
 
 func (r *crashRun) appendBatch(c *crashLog, b batch.Batch, o AppendOptions) (Appended, error) {
 	o.LeaderEpoch, o.Now = c.epoch, r.now
+	sent := slices.Clone(b)
+	c.mu.Lock()
+	c.inflight = sent
+	c.mu.Unlock()
 	a, err := c.log.Append(b, o)
-	if err == nil && !a.Duplicate {
-		c.mu.Lock()
-		c.want[a.BaseOffset] = slices.Clone(b)
-		c.end = a.LastOffset + 1
-		c.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.inflight = nil
+	if err != nil || a.Duplicate {
+		return a, err
+	}
+	c.want[a.BaseOffset] = slices.Clone(b)
+	c.end = a.LastOffset + 1
+	c.chain = c.chain.Assign(c.epoch, a.BaseOffset)
+	id := sent.ProducerID()
+	if id >= 0 && !sent.Control() {
+		list := append(slices.Clone(c.sent[id]), sentBatch{sent, a.BaseOffset, a.LastOffset})
+		c.sent[id] = list[max(0, len(list)-batchesKept):]
+	}
+	if sent.Transactional() {
+		e := txnEvent{id: id, base: a.BaseOffset, last: a.LastOffset, marker: sent.Control()}
+		if e.marker {
+			m, _, _ := sent.EndTxnMarker()
+			e.abort = m.Type == batch.Abort
+		}
+		c.events = append(c.events, e)
 	}
 	return a, err
+}
+
+func (r *crashRun) assign(c *crashLog) {
+	c.epoch++
+	c.mu.Lock()
+	c.assigning = true
+	c.mu.Unlock()
+	r.check(c.log.AssignEpoch(c.epoch))
+	c.mu.Lock()
+	c.assigning = false
+	c.chain = c.chain.Assign(c.epoch, c.end)
+	c.mu.Unlock()
+}
+
+// reset replaces the log by an empty one further on, as a follower does whose
+// leader's log begins there; producers come along.
+func (r *crashRun) reset(c *crashLog) {
+	if r.lc.Compact || r.rng.IntN(2) == 0 {
+		return
+	}
+	_, err := c.log.Producers()
+	r.check(err)
+	off := c.log.Offsets().End + r.rng.Int64N(20)
+	c.log.stateMu.Lock()
+	snapshot := c.log.producers.encode(off)
+	c.log.stateMu.Unlock()
+	c.mu.Lock()
+	c.resetting = true
+	c.mu.Unlock()
+	r.check(c.log.ResetTo(off, c.log.Lineage(), snapshot))
+	c.mu.Lock()
+	c.resetting, c.resetAt, c.end = false, off, off
+	if !r.lc.Tiered {
+		c.starts = off
+	}
+	c.chain = c.chain.TruncateEnd(off)
+	clear(c.want)
+	c.mu.Unlock()
 }
 
 func (r *crashRun) build(o batch.Options) batch.Batch {
@@ -308,23 +375,26 @@ func (r *crashRun) appendPlain(c *crashLog) {
 	r.check(err)
 }
 
-// appendIdempotent sends the next batch of a producer, or repeats the last.
+// appendIdempotent sends the next batch of a producer, or repeats one of its
+// last.
 func (r *crashRun) appendIdempotent(c *crashLog) {
-	if c.last != nil && r.rng.IntN(4) == 0 {
-		a, err := r.appendBatch(c, slices.Clone(c.last), AppendOptions{})
+	id := int64(1 + r.rng.IntN(3))
+	if list := c.sent[id]; len(list) > 0 && r.rng.IntN(4) == 0 {
+		i := len(list) - 1
+		if !r.lc.Compact {
+			i = r.rng.IntN(len(list))
+		}
+		a, err := r.appendBatch(c, slices.Clone(list[i].bytes), AppendOptions{})
 		r.check(err)
-		if !a.Duplicate || a.BaseOffset != c.lastA.BaseOffset {
-			r.fatalf("repeat got offset %d (duplicate %v), the original %d", a.BaseOffset, a.Duplicate, c.lastA.BaseOffset)
+		if !a.Duplicate || a.BaseOffset != list[i].base {
+			r.fatalf("%s: repeat of producer %d got offset %d (duplicate %v), the original %d", c.part, id, a.BaseOffset, a.Duplicate, list[i].base)
 		}
 		return
 	}
-	id := int64(1 + r.rng.IntN(3))
 	b := r.build(batch.Options{Producer: &batch.Producer{ID: id, Sequence: c.seq[id]}})
-	sent := slices.Clone(b)
-	a, err := r.appendBatch(c, b, AppendOptions{})
+	_, err := r.appendBatch(c, b, AppendOptions{})
 	r.check(err)
 	c.seq[id] = b.LastSequence() + 1
-	c.last, c.lastA = sent, a
 }
 
 // appendTxn begins, continues or ends a transaction.
@@ -351,6 +421,9 @@ func (r *crashRun) advance(c *crashLog) {
 		return
 	}
 	to := o.LogStart + 1 + r.rng.Int64N(hw-o.LogStart)
+	c.mu.Lock()
+	c.starting = to
+	c.mu.Unlock()
 	r.check(c.log.AdvanceLogStart(to))
 	c.mu.Lock()
 	c.starts = to
@@ -387,8 +460,12 @@ func (r *crashRun) truncate(c *crashLog) {
 	}
 	c.cutAt, c.end = -1, to
 	c.starts = min(c.starts, to)
+	c.events = slices.DeleteFunc(c.events, func(e txnEvent) bool { return e.last >= to })
+	for id, list := range c.sent {
+		c.sent[id] = slices.DeleteFunc(slices.Clone(list), func(s sentBatch) bool { return s.last >= to })
+	}
+	c.chain = c.chain.TruncateEnd(to)
 	c.mu.Unlock()
-	c.last = nil
 	r.relearn(c)
 }
 
@@ -408,50 +485,61 @@ func (r *crashRun) relearn(c *crashLog) {
 func (r *crashRun) verify(fs vfs.FS, promises []promise) {
 	s := r.open(fs)
 	defer s.Abandon()
-	for i, p := range promises {
-		l, err := s.Log(p.part, r.lc)
+	sent := make([]map[int64][]sentBatch, len(promises))
+	for i := range promises {
+		p, c := &promises[i], r.logs[i]
+		l, err := s.Log(c.part, r.lc)
 		if err != nil {
 			r.fatalf("open log: %v", err)
 		}
 		if err := l.Err(); err != nil {
 			r.fatalf("log is offline: %v", err)
 		}
-		r.verifyLog(l, p)
-		r.goOn(l, r.logs[i])
+		r.verifyLog(c, l, p)
+		if !p.any {
+			r.verifyChain(c, l, p)
+			r.verifyTxns(c, l, p)
+			sent[i] = r.retry(c, l, p)
+		}
+		r.goOn(l, c)
 	}
 	if err := s.Close(context.Background()); err != nil {
 		r.fatalf("close: %v", err)
 	}
 	s = r.open(fs)
 	defer s.Abandon()
-	for _, p := range promises {
-		l, err := s.Log(p.part, r.lc)
+	for i := range promises {
+		l, err := s.Log(r.logs[i].part, r.lc)
 		r.check(err)
-		r.verifyLog(l, p)
+		r.verifyLog(r.logs[i], l, &promises[i])
+		r.retryAgain(r.logs[i], l, sent[i])
 	}
 }
 
-func (r *crashRun) verifyLog(l *Log, p promise) {
+func (r *crashRun) verifyLog(c *crashLog, l *Log, p *promise) {
 	o := l.Offsets()
 	if o.End < p.durable {
-		r.fatalf("%s: end %d, %d was acknowledged", p.part, o.End, p.durable)
+		r.fatalf("%s: end %d, %d was acknowledged", c.part, o.End, p.durable)
 	}
 	if o.LogStart < min(p.start, p.durable) {
-		r.fatalf("%s: log start %d, %d was acknowledged", p.part, o.LogStart, p.start)
+		r.fatalf("%s: log start %d, %d was acknowledged", c.part, o.LogStart, p.start)
+	}
+	if o.LogStart > p.startMax || o.LocalStart > max(p.localMax, p.startMax) {
+		r.fatalf("%s: log starts at %d, local at %d; nobody asked for more than %d and %d", c.part, o.LogStart, o.LocalStart, p.startMax, p.localMax)
 	}
 	seen := map[int64]batch.Batch{}
 	next := o.LocalStart
 	seqs := map[int64]int32{}
 	compact := l.Config().Compact
 	for i, b := range readAll(r.t, l, 700) {
-		if b.BaseOffset() != next && !compact && i > 0 {
-			r.fatalf("%s: batch at %d, want %d", p.part, b.BaseOffset(), next)
+		if !compact && (b.BaseOffset() > next || i > 0 && b.BaseOffset() < next) {
+			r.fatalf("%s: batch at %d, want %d", c.part, b.BaseOffset(), next)
 		}
 		next = b.NextOffset()
 		seen[b.BaseOffset()] = b
 		if id := b.ProducerID(); id >= 0 && !b.Control() {
 			if want, ok := seqs[id]; ok && b.BaseSequence() != want && !compact {
-				r.fatalf("%s: producer %d has sequence %d at offset %d, want %d", p.part, id, b.BaseSequence(), b.BaseOffset(), want)
+				r.fatalf("%s: producer %d has sequence %d at offset %d, want %d", c.part, id, b.BaseSequence(), b.BaseOffset(), want)
 			}
 			seqs[id] = b.LastSequence() + 1
 		}
@@ -465,7 +553,7 @@ func (r *crashRun) verifyLog(l *Log, p promise) {
 			continue
 		}
 		if got := seen[base]; string(got) != string(b) {
-			r.fatalf("%s: batch of offset %d, acknowledged below %d, is missing or different (%d bytes)", p.part, base, p.durable, len(got))
+			r.fatalf("%s: batch of offset %d, acknowledged below %d, is missing or different (%d bytes)", c.part, base, p.durable, len(got))
 		}
 	}
 }
@@ -500,7 +588,7 @@ func (r *crashRun) goOn(l *Log, c *crashLog) {
 			r.fatalf("%s: producer %d is known up to sequence %d, the log has %d", c.part, id, got[id].LastSequence, seq)
 		}
 		first, ok := open[id]
-		if l.Offsets().LogStart > 0 || l.Config().Compact {
+		if l.Offsets().LocalStart > 0 || l.Config().Compact {
 			continue // its beginning may be gone
 		}
 		if !ok {
@@ -525,7 +613,7 @@ func (r *crashRun) goOn(l *Log, c *crashLog) {
 
 // checkAborts compares the transaction indexes with what the markers say.
 func (r *crashRun) checkAborts(l *Log, c *crashLog) {
-	if l.Offsets().LogStart > 0 || l.Config().Compact {
+	if l.Offsets().LocalStart > 0 || l.Config().Compact {
 		return
 	}
 	open := map[int64]int64{}
@@ -574,12 +662,14 @@ func runSeed(t testing.TB, seed uint64) {
 		mu.Lock()
 		defer mu.Unlock()
 		if left--; left == 0 {
-			again = second.Crash()
+			if again = second.Clone(); !r.kill {
+				again = second.Crash()
+			}
 		}
 	}}
 	s := r.open(fs)
-	for _, p := range promises {
-		_, err := s.Log(p.part, r.lc)
+	for _, c := range r.logs {
+		_, err := s.Log(c.part, r.lc)
 		r.check(err)
 	}
 	s.Abandon()

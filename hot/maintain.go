@@ -180,9 +180,10 @@ func (s *Store) checkpoint(logs []*Log, closing bool) error {
 	bulk := len(jobs) > s.config.SyncFilesMax
 	failed := eachJob(jobs, func(l *Log, at *checkpointed) error { return l.write(at, bulk) })
 	if bulk {
-		if err := s.fs.SyncFS(s.config.Dir); err != nil {
-			s.failAll("sync", err)
-			return errors.Join(failed, err)
+		err := s.syncBulk(jobs)
+		failed = errors.Join(failed, err)
+		if s.Err() != nil {
+			return failed
 		}
 	}
 	failed = errors.Join(failed, eachJob(jobs, (*Log).commit))
@@ -196,6 +197,29 @@ func (s *Store) checkpoint(logs []*Log, closing bool) error {
 	} else if err != nil {
 		s.failAll("syncing the journal", err)
 		failed = errors.Join(failed, err)
+	}
+	return failed
+}
+
+// syncBulk syncs what a bulk checkpoint wrote, and once more after leader
+// epochs took their names: contents must be durable first.
+func (s *Store) syncBulk(jobs []checkpointJob) error {
+	if err := s.fs.SyncFS(s.config.Dir); err != nil {
+		s.failAll("sync", err)
+		return err
+	}
+	renamed := false
+	failed := eachJob(jobs, func(l *Log, at *checkpointed) error {
+		did, err := l.renameEpochs(at)
+		renamed = renamed || did
+		return err
+	})
+	if !renamed {
+		return failed
+	}
+	if err := s.fs.SyncFS(s.config.Dir); err != nil {
+		s.failAll("sync", err)
+		return errors.Join(failed, err)
 	}
 	return failed
 }

@@ -108,15 +108,25 @@ func (l *Log) listSegments() ([]*segment, error) {
 
 // load decides whether the tail must be scanned and publishes the log.
 func (l *Log) load(st partitionState, known bool, segs []*segment) error {
-	segs, err := l.prune(segs, max(st.localStart, st.logStart))
+	// Not those between there and the log start: they were not deleted yet,
+	// and may hold what the recovery point does not sum up.
+	segs, err := l.prune(segs, st.localStart)
 	if err != nil {
 		return err
+	}
+	if known && len(segs) > 0 && segs[0].base > max(st.recovery, st.localStart) {
+		if segs, err = l.dropOrphans(segs); err != nil {
+			return err
+		}
+		if len(segs) > 0 {
+			return l.refuse(st, segs, fmt.Errorf("segment %d is missing", st.segment))
+		}
 	}
 	if len(segs) == 0 {
 		if known && st.position > 0 {
 			return l.refuse(st, segs, fmt.Errorf("segment %d is missing", st.segment))
 		}
-		seg := &segment{log: l, base: max(st.recovery, st.logStart)}
+		seg := &segment{log: l, base: max(st.recovery, st.logStart, st.localStart)}
 		st.recovery, st.segment, st.position = seg.base, seg.base, 0
 		segs = append(segs, seg)
 	}
@@ -151,6 +161,11 @@ func (l *Log) load(st partitionState, known bool, segs []*segment) error {
 		return l.restartAt(st, floor)
 	}
 	l.publish(st, st.recovery, st.recovery)
+	if st.firstUnstable >= 0 || st.snapshot == 0 {
+		// A transaction was open or not committed then, or nobody knew: what
+		// is stable now only the producers tell.
+		return l.needProducers()
+	}
 	return nil
 }
 
@@ -171,9 +186,24 @@ func (l *Log) prune(segs []*segment, start int64) ([]*segment, error) {
 	return segs[n:], nil
 }
 
+// dropOrphans takes away segments that follow one that is not there: its name
+// was never synced, and so nothing of theirs was either. A footer proves the
+// contrary; then all stay.
+func (l *Log) dropOrphans(segs []*segment) ([]*segment, error) {
+	for _, seg := range segs {
+		if footed, err := l.hasFooter(seg); err != nil || footed {
+			return segs, err
+		}
+	}
+	l.logger().Warn("segments without the one before them are dropped: nothing of them was synced", "segments", len(segs), "first", segs[0].base)
+	return nil, l.removeSegments(segs)
+}
+
 // restartAt makes the log empty at floor: what is left on disk ends below the
 // start that was acknowledged, so all of it was deleted, and the offsets up to
-// floor must never be given out again.
+// floor must never be given out again. Producers stay known: the answer to a
+// batch that was acknowledged may be under way still, and it must not be
+// appended again.
 func (l *Log) restartAt(st partitionState, floor int64) error {
 	if l.tail != nil {
 		l.store.files.release(l.tail.h)
@@ -188,10 +218,17 @@ func (l *Log) restartAt(st partitionState, floor int64) error {
 		return err
 	}
 	l.logger().Warn("log is empty at its start: all that is on disk was deleted", "start", floor)
-	if err := l.replaceAll(floor); err != nil {
+	ps, err := l.replayProducers(floor)
+	if err != nil {
 		return err
 	}
 	next := newPartitionState(floor)
+	if len(ps.byID) > 0 {
+		if err := vfs.WriteFileAtomic(l.store.fs, l.path(floor, snapshotExt), ps.encode(floor)); err != nil {
+			return err
+		}
+		next.snapshot, next.firstUnstable = floor, ps.firstUnstable(floor)
+	}
 	next.logStart = st.logStart
 	chain = chain.TruncateEnd(floor)
 	l.setChain(chain)
@@ -199,14 +236,22 @@ func (l *Log) restartAt(st partitionState, floor int64) error {
 		l.setChain(chain.Assign(st.epoch.Epoch, floor))
 	}
 	next.epoch, next.epochs = *l.latest.Load(), uint32(len(*l.chain.Load()))
-	l.snapAt.Store(-1)
-	l.unstable.Store(-1)
-	l.producers = newProducers()
+	l.snapAt.Store(next.snapshot)
+	l.unstable.Store(next.firstUnstable)
+	l.producers = ps
 	if err := l.saveEpochs(*l.chain.Load(), false); err != nil {
 		return err
 	}
+	// The journal goes first: a crash from here on comes back to here.
+	if err := errors.Join(l.store.journal.put(keyOf(l.part), next), l.store.journal.sync()); err != nil {
+		return err
+	}
+	if err := l.replaceAll(floor, next.snapshot); err != nil {
+		return err
+	}
+	l.spare = next.snapshot
 	l.publish(next, floor, floor)
-	return errors.Join(l.store.journal.put(keyOf(l.part), next), l.store.journal.sync())
+	return nil
 }
 
 // publish sets the offsets of a loaded log.
@@ -595,6 +640,9 @@ func (r *recovery) finish(start int64, known bool) error {
 		r.chain = r.chain.Assign(st.epoch.Epoch, min(st.epoch.Start, end))
 	}
 	l.setChain(r.chain)
+	if floor := max(st.localStart, st.logStart); known && end < floor {
+		return l.restartAt(st, floor)
+	}
 	if err := l.removeStray(end); err != nil {
 		return err
 	}
@@ -602,9 +650,6 @@ func (r *recovery) finish(start int64, known bool) error {
 	l.producers = r.ps
 	l.snapAt.Store(st.snapshot)
 	l.spare = st.snapshot
-	if floor := max(st.localStart, st.logStart); known && end < floor {
-		return l.restartAt(st, floor)
-	}
 	synced := start
 	if known {
 		synced = max(start, min(st.recovery, end))

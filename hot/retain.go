@@ -184,6 +184,9 @@ func (l *Log) dropFirst(n int) (Retained, error) {
 		return r, nil
 	}
 	to := segs[n].base
+	if err := l.raiseRecovery(to); err != nil {
+		return r, err
+	}
 	l.saved.localStart = max(l.saved.localStart, to)
 	moves := !l.config.Load().offloads() && to > l.offsets.logStart.Load()
 	if moves {
@@ -211,6 +214,91 @@ func (l *Log) dropFirst(n int) (Retained, error) {
 	l.sized.Store(-1)
 	l.store.stats.Deleted.Add(int64(r.Segments))
 	return r, nil
+}
+
+// raiseRecovery makes all that is known at offset to, the base of a segment,
+// durable before the batches below go: producers and leader epochs could not
+// be rebuilt without them. The caller journals what it changes in l.saved. It
+// needs maintMu.
+func (l *Log) raiseRecovery(to int64) error {
+	if err := l.finishSeals(); err != nil {
+		return err
+	}
+	ps, err := l.keepSnapshot(to)
+	if err != nil || l.saved.recovery >= to {
+		return err
+	}
+	chain, err := l.loadChain()
+	if err != nil {
+		return err
+	}
+	if err := l.saveEpochs(chain, false); err != nil {
+		return l.failUnlessFull("writing leader epochs", err)
+	}
+	st := &l.saved
+	st.recovery, st.segment, st.position = to, to, 0
+	st.epochs = uint32(len(chain))
+	if len(chain) > 0 {
+		st.epoch = chain[len(chain)-1]
+	}
+	st.snapshot, st.firstUnstable = -1, -1
+	if ps != nil {
+		st.snapshot, st.firstUnstable = to, ps.firstUnstable(l.hw.Load())
+		l.snapAt.Store(to)
+	}
+	return l.dropSpareSnapshot(st.snapshot)
+}
+
+// keepSnapshot makes the producer snapshot at to, the base of a segment,
+// durable, and returns what it holds; nil when there were no producers. It
+// needs maintMu.
+func (l *Log) keepSnapshot(to int64) (*producers, error) {
+	// Of a segment that is not synced yet (Replicated) it is not written yet.
+	segs := l.list()
+	for i, seg := range segs[:len(segs)-1] {
+		s := seg.sealing.Load()
+		if segs[i+1].base != to || s == nil || s.snapshot == nil {
+			continue
+		}
+		if err := l.writeSnapshot(to, s.snapshot); err != nil {
+			return nil, l.failUnlessFull("writing a producer snapshot", err)
+		}
+	}
+	path := l.path(to, snapshotExt)
+	b, err := vfs.ReadFile(l.store.fs, path, snapshotBytesMax)
+	if errors.Is(err, vfs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	ps, at, err := decodeSnapshot(b)
+	if err != nil || at != to {
+		// Damaged: the batches that are about to go can still replace it.
+		l.appendMu.Lock()
+		ps, err = l.replayProducers(to)
+		l.appendMu.Unlock()
+		if err != nil {
+			return nil, err
+		}
+		if err := vfs.WriteFileAtomic(l.store.fs, path, ps.encode(to)); err != nil {
+			return nil, l.failUnlessFull("writing a producer snapshot", err)
+		}
+		return ps, nil
+	}
+	if err := l.syncFile(path); err != nil {
+		return nil, l.failUnlessFull("syncing a producer snapshot", err)
+	}
+	return ps, nil
+}
+
+// syncFile makes a file that is there, and its name, durable.
+func (l *Log) syncFile(path string) error {
+	f, err := l.store.fs.OpenAppend(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close(), l.store.fs.SyncDir(l.dir))
 }
 
 // deleteSegment renames a segment's files out of the way; they go after

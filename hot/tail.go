@@ -1,6 +1,7 @@
 package hot
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -316,14 +317,18 @@ func (l *Log) writeFile(path string, b []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// writeSnapshot writes the producer snapshot for offset at. One that recovery
-// starts from is replaced as a whole or not at all. It needs maintMu.
-func (l *Log) writeSnapshot(at int64, b []byte) error {
-	path := l.path(at, snapshotExt)
-	if at == l.saved.snapshot {
-		return vfs.WriteFileAtomic(l.store.fs, path, b)
+// writeSnapshot writes a producer snapshot. One that is there may be synced
+// and the only one left, so it is not written over.
+func (l *Log) writeSnapshot(offset int64, b []byte) error {
+	path := l.path(offset, snapshotExt)
+	old, err := vfs.ReadFile(l.store.fs, path, snapshotBytesMax)
+	if errors.Is(err, vfs.ErrNotExist) {
+		return l.writeFile(path, b)
 	}
-	return l.writeFile(path, b)
+	if err == nil && bytes.Equal(old, b) {
+		return nil
+	}
+	return vfs.WriteFileAtomic(l.store.fs, path, b)
 }
 
 // markUnsynced queues a file for the next sync, keeping it open until then.

@@ -61,11 +61,12 @@ func (l *Log) truncateLocked(off int64) error {
 	l.setChain(chain)
 	st.epoch, st.epochs = *l.latest.Load(), uint32(len(chain))
 	l.saved = st
-	if err := l.saveEpochs(chain, false); err != nil {
-		return l.fail("writing leader epochs", err)
-	}
 	if err := errors.Join(l.store.journal.put(keyOf(l.part), st), l.store.journal.sync()); err != nil {
 		return l.fail("writing the journal", err)
+	}
+	// Epochs of batches that are still there are read off them again.
+	if err := l.saveEpochs(chain, false); err != nil {
+		return l.fail("writing leader epochs", err)
 	}
 	return l.dropBeyond(i, pos, off)
 }
@@ -228,6 +229,14 @@ func (l *Log) ResetTo(off int64, chain lineage.Chain, snapshot []byte) error {
 	}
 	chain = chain.TruncateEnd(off)
 	old := l.offsets.load()
+	// A crash in the middle must find a shorter log, not a recovery point
+	// beyond its end.
+	first := l.list()[0].base
+	l.saved.recovery, l.saved.segment, l.saved.position = first, first, 0
+	l.saved.snapshot, l.saved.firstUnstable, l.saved.cleanPoint = 0, -1, min(l.saved.cleanPoint, first)
+	if err := errors.Join(l.store.journal.put(keyOf(l.part), l.saved), l.store.journal.sync()); err != nil {
+		return l.fail("writing the journal", err)
+	}
 	st := newPartitionState(off)
 	if l.config.Load().Tiered {
 		st.logStart = min(old.LogStart, off)
@@ -235,20 +244,21 @@ func (l *Log) ResetTo(off int64, chain lineage.Chain, snapshot []byte) error {
 	l.setChain(chain)
 	st.epoch, st.epochs = *l.latest.Load(), uint32(len(chain))
 	if len(ps.byID) > 0 {
-		st.snapshot = off
+		st.snapshot, st.firstUnstable = off, ps.firstUnstable(off)
+	}
+	if err := l.replaceAll(off, -1); err != nil {
+		return l.fail("resetting", err)
 	}
 	if err := l.saveEpochs(chain, false); err != nil {
 		return l.fail("writing leader epochs", err)
 	}
-	if err := l.replaceAll(off); err != nil {
-		return l.fail("resetting", err)
-	}
 	if st.snapshot >= 0 {
-		if err := l.writeFile(l.path(off, snapshotExt), ps.encode(off)); err != nil {
+		// Atomically, and so synced: the batches it sums up are not here.
+		if err := vfs.WriteFileAtomic(l.store.fs, l.path(off, snapshotExt), ps.encode(off)); err != nil {
 			return l.fail("writing a producer snapshot", err)
 		}
 	}
-	l.saved = st
+	l.saved, l.spare = st, st.snapshot
 	l.snapAt.Store(st.snapshot)
 	l.offsets.cut(edge{off, off, 0})
 	l.offsets.update(func(o *Offsets) { *o = Offsets{st.logStart, off, off, off} })
@@ -263,9 +273,9 @@ func (l *Log) ResetTo(off int64, chain lineage.Chain, snapshot []byte) error {
 	return nil
 }
 
-// replaceAll removes every file of the log but leader-epochs and starts an
-// empty segment at off.
-func (l *Log) replaceAll(off int64) error {
+// replaceAll removes every file of the log but leader-epochs and the snapshot
+// at keep (-1 none), and starts an empty segment at off.
+func (l *Log) replaceAll(off, keep int64) error {
 	if l.tail != nil {
 		l.store.files.release(l.tail.h)
 		l.tail = nil
@@ -281,7 +291,7 @@ func (l *Log) replaceAll(off int64) error {
 		return err
 	}
 	for _, e := range entries {
-		if _, ext, ok := parseOffsetName(e.Name()); ok && ext != logExt {
+		if o, ext, ok := parseOffsetName(e.Name()); ok && ext != logExt && (ext != snapshotExt || o != keep) {
 			if err := l.store.fs.Remove(l.dir + "/" + e.Name()); err != nil && !errors.Is(err, vfs.ErrNotExist) {
 				return err
 			}
