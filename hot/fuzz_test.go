@@ -186,7 +186,9 @@ func FuzzMetadata(f *testing.F) {
 }
 
 // FuzzRecovery appends any bytes to a good segment, as a crash may: recovery
-// keeps the good part, takes no bad batch, and the log goes on.
+// keeps the good part, takes no bad batch, and the log goes on. Memory is
+// not measured here, where a whole store over a file system in memory would be
+// counted: what recovery decodes with has its own targets, here and in batch.
 func FuzzRecovery(f *testing.F) {
 	next := records(2, 10, 5)
 	next.SetBaseOffset(6)
