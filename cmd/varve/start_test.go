@@ -155,3 +155,19 @@ func TestStoppingIsLogged(t *testing.T) {
 		t.Errorf("the log says:\n%s", log.String())
 	}
 }
+
+func TestDevWarnsOfAStoreInMemory(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var said logText
+	cmd := rootCommand()
+	cmd.SetArgs([]string{"dev", "--dir", t.TempDir(), "--listen", "127.0.0.1:0", "--http", "", "--store", "mem:"})
+	cmd.SetOut(writerFunc(cancel)) // written to once the node serves
+	cmd.SetErr(&said)
+	if err := cmd.ExecuteContext(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(said.String(), "warning: the store is in memory") {
+		t.Errorf("it says:\n%s", said.String())
+	}
+}
