@@ -59,7 +59,8 @@ func (l *Log) advanceStart(off int64) (moved bool, err error) {
 // retention.ms, retention.bytes or their local forms no longer keep. On a log
 // that is offloaded nothing goes that is not below the committed remote end;
 // elsewhere the log start moves up first. Only whole segments below the high
-// watermark go; the active one is sealed first when its time is up.
+// watermark go; the active one is sealed first when its time is up, so that it
+// is offloaded.
 func (l *Log) Retain(now int64) (Retained, error) {
 	l.maintMu.Lock()
 	defer l.maintMu.Unlock()
@@ -108,7 +109,8 @@ func (l *Log) breached(now int64) (int, error) {
 			n++
 			continue
 		}
-		if offloads && end > remote {
+		waits := offloads && end > remote
+		if waits && !active {
 			break
 		}
 		old, err := l.tooOld(seg, active, now, millis)
@@ -119,6 +121,12 @@ func (l *Log) breached(now int64) (int, error) {
 		if !old && !large {
 			break
 		}
+		if waits {
+			if old { // sealed now, to be offloaded, it goes in a later run; a size alone would make tiny segments
+				_, err = l.sealActive(seg, hw, now)
+			}
+			return n, err
+		}
 		excess -= size
 		n++
 	}
@@ -126,18 +134,28 @@ func (l *Log) breached(now int64) (int, error) {
 		return n, nil
 	}
 	// Everything is due: a fresh active segment takes over.
-	l.appendMu.Lock()
-	defer l.appendMu.Unlock()
-	if l.active() != segs[len(segs)-1] || l.offsets.end.Load() > hw {
+	sealed, err := l.sealActive(segs[len(segs)-1], hw, now)
+	if err != nil {
+		return 0, err
+	}
+	if !sealed {
 		return len(segs) - 1, nil // appended to meanwhile
 	}
-	if err := l.needTailLocked(); err != nil {
-		return 0, err
-	}
-	if err := l.rollLocked(l.offsets.end.Load(), now); err != nil {
-		return 0, err
-	}
 	return n, nil
+}
+
+// sealActive rolls the active segment unless it is not seg any more, or has
+// been appended to beyond hw.
+func (l *Log) sealActive(seg *segment, hw, now int64) (bool, error) {
+	l.appendMu.Lock()
+	defer l.appendMu.Unlock()
+	if l.active() != seg || l.offsets.end.Load() > hw {
+		return false, nil
+	}
+	if err := l.needTailLocked(); err != nil {
+		return false, err
+	}
+	return true, l.rollLocked(l.offsets.end.Load(), now)
 }
 
 // tooOld goes by the records' time; a segment without data records counts

@@ -121,6 +121,34 @@ func TestOffloadedLogDeletesOnlyBelowTheCommittedRemoteEnd(t *testing.T) {
 	}
 }
 
+func TestOffloadedLogSealsAnActiveSegmentWhoseLocalTimeIsUp(t *testing.T) {
+	tiered := func(c *LogConfig) {
+		c.Tiered, c.RetentionMillis, c.LocalRetentionMillis = true, 1_000_000, 100
+	}
+	_, l := agedLog(t, tiered, 1000, 1010)
+	segments := func() int {
+		list, err := l.Segments()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	if mustRetain(t, l, 5000); segments() != 2 {
+		t.Fatal("sealed the active segment while an earlier one waits for the bucket")
+	}
+	l.SetRemoteEnd(1)
+	if r := mustRetain(t, l, 1100); r.Segments != 0 || segments() != 2 {
+		t.Fatalf("sealed before its time: %+v", r)
+	}
+	if r := mustRetain(t, l, 1111); r.Segments != 1 || l.Active().BaseOffset != 2 {
+		t.Fatalf("%+v: the active segment starts at %d, want a new one at 2", r, l.Active().BaseOffset)
+	}
+	l.SetRemoteEnd(2)
+	if r := mustRetain(t, l, 1111); r.Segments != 1 || l.Offsets().LocalStart != 2 || r.LogStartMoved {
+		t.Fatalf("%+v, offsets %+v", r, l.Offsets())
+	}
+}
+
 func TestTieredLogKeepsItsLogStartOverRestart(t *testing.T) {
 	mem := vfs.NewMem(1)
 	tiered := func(c *LogConfig) { c.Tiered, c.LocalRetentionMillis, c.FileDeleteDelay = true, 1, 0 }

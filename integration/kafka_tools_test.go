@@ -199,7 +199,7 @@ func toolOffsets(k *kafkaTools) {
 		{"max-timestamp", "999"},
 		{"earliest-local", "1000"},
 		{"latest-tiered", "999"},
-		{"earliest-pending-upload", "1000"},
+		{"earliest-pending-upload", ""}, // nothing is pending
 		{strconv.Itoa(toolsStart), "0"},
 		{strconv.Itoa(toolsStart + 123_456), "124"},
 		{strconv.Itoa(toolsStart + 999_000), "999"},

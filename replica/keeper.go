@@ -143,7 +143,7 @@ func (p *Partition) dueAgain(now int64) int64 {
 		return now + interval
 	}
 	keep := set.topic.RetentionMillis
-	if set.tier.Enabled && segments[0].Sealed {
+	if set.tier.Enabled { // of an active segment too: it is sealed then
 		keep = minRetention(keep, set.topic.LocalRetentionMillis())
 	}
 	if keep < 0 || !set.topic.CleanupDelete {

@@ -41,8 +41,6 @@ func (p *Partition) ListOffset(ctx context.Context, ts int64, isolation int8, re
 			return p.at(o.LogStart), nil
 		}
 		return p.at(o.LocalStart), nil
-	case TimeEarliestPendingUpload:
-		return p.pendingUpload(ctx) // when all is in the bucket, the end of the log
 	}
 	found, err := p.search(ctx, ts)
 	if err != nil || found.Offset < fetchable {
@@ -70,6 +68,8 @@ func (p *Partition) search(ctx context.Context, ts int64) (TimeOffset, error) {
 			return notFound, err
 		}
 		return p.at(end - 1), nil
+	case TimeEarliestPendingUpload:
+		return p.pendingUpload(ctx)
 	case TimeMax:
 		return p.maxTimestamp(ctx)
 	}

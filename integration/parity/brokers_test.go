@@ -13,6 +13,8 @@ import (
 // one that is not there must not change what the next step sees.
 var settings = []string{"group.initial.rebalance.delay.ms=0", "auto.create.topics.enable=false"}
 
+func againstItself() bool { return os.Getenv("VARVE_PARITY_SELF") != "" }
+
 func startKafka(t *testing.T) *kafkatest.Broker {
 	return kafkatest.StartBroker(t, clientsDir(), settings...)
 }
@@ -22,7 +24,7 @@ func startKafka(t *testing.T) *kafkatest.Broker {
 // nothing that differs from run to run. It gives the address and what restarts
 // it.
 func startOther(t *testing.T) (addr string, restart func()) {
-	if os.Getenv("VARVE_PARITY_SELF") != "" {
+	if againstItself() {
 		b := startKafka(t)
 		return b.Bootstrap, b.Restart
 	}

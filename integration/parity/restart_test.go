@@ -109,7 +109,7 @@ func epochsOverRestart(s *session) func() {
 			s.ask(fmt.Sprint("fetch knowing epoch ", epoch), 12, req2)
 		}
 		for _, ts := range []int64{-1, -2, -3, recent, recent + 1} {
-			listOffset(s, fmt.Sprint("list ", ts-recent), 7, "re-epochs", ts)
+			listOffset(s, fmt.Sprint("list ", shortly(ts)), 7, "re-epochs", ts)
 		}
 	}
 }
