@@ -22,6 +22,8 @@ type Archive struct {
 	decoder *zstd.Decoder
 	reader  *reader
 
+	uploadMemory byteBudget
+
 	manifests *lru[partitionKey, resident] // those the database has too
 	pages     *lru[pageKey, *page]
 	indexes   *lru[objectKey, *objectIndex]
@@ -84,7 +86,7 @@ func OpenArchive(cfg Config, deps Deps) (*Archive, error) {
 		return nil, err
 	}
 	a := &Archive{
-		cfg: cfg, deps: deps, log: deps.Logger, db: db, encoder: encoder, decoder: decoder,
+		cfg: cfg, deps: deps, log: deps.Logger, db: db, encoder: encoder, decoder: decoder, uploadMemory: byteBudget{limit: cfg.UploadMemoryBytes},
 		manifests:  newLRU[partitionKey](cfg.ManifestCacheBytes/2, func(x resident) int64 { return x.m.sizeBytes() }),
 		pages:      newLRU[pageKey](cfg.ManifestCacheBytes/2, (*page).sizeBytes),
 		indexes:    newLRU[objectKey](cfg.IndexCacheBytes, (*objectIndex).sizeBytes),

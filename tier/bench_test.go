@@ -96,7 +96,7 @@ func BenchmarkReadHit(b *testing.B) {
 	}
 }
 
-// BenchmarkBuild turns a segment into an upload body: check, compress, spool.
+// BenchmarkBuild turns a segment into an upload body: check and compress.
 func BenchmarkBuild(b *testing.B) {
 	for _, noise := range []bool{false, true} {
 		b.Run(fmt.Sprintf("noise=%v", noise), func(b *testing.B) {

@@ -11,13 +11,11 @@ import (
 	"hash/crc32"
 	"io"
 	"math"
-	"os"
 
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/varvelog/varve/hot/batch"
 	"github.com/varvelog/varve/hot/lineage"
-	"github.com/varvelog/varve/tier/objstore"
 )
 
 // chunkBytes is the raw size at which a chunk is closed, at the batch boundary
@@ -32,13 +30,12 @@ type BuildOptions struct {
 	Now         int64 // ms, the object's creation time
 }
 
-// Object is an upload body built from a segment, spooled to a temporary file
-// that has no name any more: a crash leaves nothing behind.
+// Object is an upload body built from a segment. It reads the segment again while
+// it is sent, and keeps it readable until Close.
 type Object struct {
 	remote *Remote
 	add    AddSegment
-	file   *os.File
-	body   objstore.Body
+	body   *objectBody
 	index  *objectIndex
 	footer []byte
 }
@@ -46,7 +43,8 @@ type Object struct {
 // Build turns seg into an upload body. Every batch is framed and its CRC checked
 // on the way: CorruptError when the local segment is damaged, ErrConflict when
 // From lies inside a batch or nothing is left above it. Memory stays at a few
-// chunks however large the segment.
+// chunks, and what Config.UploadMemoryBytes allows all uploads together, however
+// large the segment; no disk space is needed.
 func (r *Remote) Build(ctx context.Context, seg Segment, o BuildOptions) (*Object, error) {
 	var random [8]byte
 	if _, err := rand.Read(random[:]); err != nil {
@@ -60,20 +58,25 @@ func (r *Remote) build(ctx context.Context, seg Segment, o BuildOptions, random 
 	if base >= seg.EndOffset() {
 		return nil, conflict("segment [%d, %d) has nothing above %d", seg.BaseOffset(), seg.EndOffset(), o.From)
 	}
-	file, err := os.CreateTemp(r.a.cfg.SpoolDir, "varve-upload-*")
+	name := fmt.Sprintf("segment %s/%020d", r.p, seg.BaseOffset())
+	src, err := seg.Open()
 	if err != nil {
-		return nil, fmt.Errorf("spool file: %w", err)
+		return nil, fmt.Errorf("open %s: %w", name, err)
 	}
-	os.Remove(file.Name())
+	at, ok := src.(io.ReaderAt)
+	if !ok {
+		src.Close()
+		return nil, fmt.Errorf("%s: %T reads only once: %w", name, src, ErrUnsupported)
+	}
 	b := &objectBuilder{
-		seg: seg, o: o, base: base, next: base, contiguous: true, name: fmt.Sprintf("segment %s/%020d", r.p, seg.BaseOffset()),
+		seg: seg, o: o, base: base, next: base, contiguous: true, name: name,
 		encoder: r.a.encoder, sum: crc32.New(castagnoli), minTime: NoTimestamp, maxTime: NoTimestamp,
 		raw: make([]byte, 0, chunkBytes), chunkMax: NoTimestamp,
+		body: &objectBody{name: name, src: at, closer: src, encoder: r.a.encoder, budget: &r.a.uploadMemory, made: -1},
 	}
-	b.out = bufio.NewWriterSize(io.MultiWriter(file, b.sum), 256<<10)
-	obj, err := b.run(ctx, r, file, random)
+	obj, err := b.run(ctx, r, src, random)
 	if err != nil {
-		file.Close()
+		b.body.close()
 		return nil, err
 	}
 	return obj, nil
@@ -86,7 +89,7 @@ type objectBuilder struct {
 	name    string
 	base    int64 // of the object
 	encoder *zstd.Encoder
-	out     *bufio.Writer
+	body    *objectBody
 	sum     hash.Hash32
 	at      int64 // bytes written
 
@@ -101,15 +104,16 @@ type objectBuilder struct {
 	raw       []byte // the open chunk
 	packed    []byte // scratch for compression
 	plain     int    // bytes of the open chunk in batches without a codec
+	chunkFrom int64  // its position in the segment
 	chunkBase int64
 	chunkMax  int64
 }
 
-func (b *objectBuilder) run(ctx context.Context, r *Remote, file *os.File, random uint64) (*Object, error) {
+func (b *objectBuilder) run(ctx context.Context, r *Remote, src io.Reader, random uint64) (*Object, error) {
 	if err := b.write([]byte(objectMagic)); err != nil {
 		return nil, err
 	}
-	if err := b.copyBatches(ctx); err != nil {
+	if err := b.copyBatches(ctx, src); err != nil {
 		return nil, err
 	}
 	lookupAt := b.at
@@ -126,13 +130,6 @@ func (b *objectBuilder) run(ctx context.Context, r *Remote, file *os.File, rando
 	if err := b.write(end); err != nil {
 		return nil, err
 	}
-	if err := b.out.Flush(); err != nil {
-		return nil, fmt.Errorf("spool %s: %w", b.name, err)
-	}
-	body, err := objstore.File(file)
-	if err != nil {
-		return nil, err
-	}
 	s := f.segment(b.at)
 	s.ObjectCRC = b.sum.Sum32()
 	if s.lookupAt != lookupAt {
@@ -142,13 +139,18 @@ func (b *objectBuilder) run(ctx context.Context, r *Remote, file *os.File, rando
 	if err := checkAdd(&add, b.o.LeaderEpoch); err != nil {
 		return nil, fmt.Errorf("build %s: %w", b.name, err)
 	}
-	return &Object{remote: r, add: add, file: file, body: body, index: &b.index, footer: end}, nil
+	return &Object{remote: r, add: add, body: b.body, index: &b.index, footer: end}, nil
 }
 
+// write adds bytes that stay in memory.
 func (b *objectBuilder) write(p []byte) error {
-	if _, err := b.out.Write(p); err != nil {
-		return fmt.Errorf("spool %s: %w", b.name, err)
-	}
+	b.body.keep(p)
+	return b.account(p)
+}
+
+// account counts and sums the bytes of a piece.
+func (b *objectBuilder) account(p []byte) error {
+	b.sum.Write(p)
 	b.at += int64(len(p))
 	if b.at > math.MaxUint32 {
 		return fmt.Errorf("build %s: object larger than 4 GiB: %w", b.name, ErrUnsupported)
@@ -161,12 +163,7 @@ func (b *objectBuilder) damaged(format string, args ...any) error {
 }
 
 // copyBatches reads the segment to its end, checking everything.
-func (b *objectBuilder) copyBatches(ctx context.Context) error {
-	src, err := b.seg.Open()
-	if err != nil {
-		return fmt.Errorf("open %s: %w", b.name, err)
-	}
-	defer src.Close()
+func (b *objectBuilder) copyBatches(ctx context.Context, src io.Reader) error {
 	in := bufio.NewReaderSize(src, 256<<10)
 	b.next = b.seg.BaseOffset()
 	for {
@@ -251,6 +248,7 @@ func (b *objectBuilder) copyBatch(in *bufio.Reader) (bool, error) {
 func (b *objectBuilder) note(whole batch.Batch, from int) {
 	if from == 0 {
 		b.chunkBase, b.chunkMax, b.plain = whole.BaseOffset(), NoTimestamp, 0
+		b.chunkFrom = b.readBytes - int64(len(whole))
 	}
 	b.batches++
 	b.rawBytes += int64(len(whole))
@@ -290,7 +288,13 @@ func (b *objectBuilder) closeChunk() error {
 		base: b.chunkBase, at: uint32(b.at), stored: uint32(len(stored)), raw: uint32(len(b.raw)),
 		crc: crc32c(stored), encoding: encoding, maxTime: b.chunkMax,
 	})
-	err := b.write(stored)
+	if encoding == encodingZstd && b.body.budget.take(int64(len(stored))) {
+		b.body.held += int64(len(stored))
+		b.body.keep(stored)
+	} else {
+		b.body.add(piece{n: int64(len(stored)), from: b.chunkFrom, raw: int64(len(b.raw)), zstd: encoding == encodingZstd, crc: crc32c(stored)})
+	}
+	err := b.account(stored)
 	if cap(b.raw) > 2*chunkBytes { // one large batch must not hold its memory to the end
 		b.raw, b.packed = make([]byte, 0, chunkBytes), nil
 	}

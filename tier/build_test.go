@@ -5,7 +5,8 @@ import (
 	"context"
 	"errors"
 	"io"
-	"os"
+	"math/rand/v2"
+	"sync"
 	"testing"
 
 	"github.com/varvelog/varve/hot/batch"
@@ -115,22 +116,93 @@ func TestBuildLeavesOutWhatIsArchivedAlready(t *testing.T) {
 	}
 }
 
-func TestBuildLeavesNoFileBehind(t *testing.T) {
-	cfg := testConfig(t)
-	r := openTest(t, cfg, objstore.NewMem(0), "").Partition(testPartition)
-	o, err := r.Build(context.Background(), newWorld(1).segment(5, 5), BuildOptions{})
-	if err != nil {
-		t.Fatal(err)
+// What does not fit in memory is made again from the segment when it is sent, to
+// the byte; and no upload takes more than its share.
+func TestBodyIsTheSameHoweverMuchIsKeptInMemory(t *testing.T) {
+	for _, noise := range []bool{false, true} {
+		var first []byte
+		for _, limit := range []int64{64 << 20, 300 << 10, 0} {
+			cfg := testConfig(t)
+			cfg.UploadMemoryBytes = limit
+			a := openTest(t, cfg, objstore.NewMem(0), "")
+			w := newWorld(1)
+			w.noise, w.value = noise, 1000
+			o, err := a.Partition(testPartition).build(context.Background(), w.segment(300, 16), BuildOptions{Now: 1}, 7)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if used := a.uploadMemory.used.Load(); used > limit {
+				t.Errorf("%d bytes in memory, allowed are %d", used, limit)
+			}
+			for range 2 { // it can be read again and again
+				got, err := io.ReadAll(io.NewSectionReader(o.Body(), 0, o.Size()))
+				if err != nil || int64(len(got)) != o.Size() {
+					t.Fatalf("read %d of %d bytes, %v", len(got), o.Size(), err)
+				}
+				if first == nil {
+					first = got
+				}
+				if !bytes.Equal(got, first) {
+					t.Fatalf("noise %t, %d bytes of memory: another object", noise, limit)
+				}
+			}
+			checkReadsAnywhere(t, o.Body(), first)
+			o.Close()
+			o.Close()
+			if used := a.uploadMemory.used.Load(); used != 0 {
+				t.Errorf("%d bytes are not given back", used)
+			}
+		}
 	}
-	defer o.Close()
-	if names, err := os.ReadDir(cfg.SpoolDir); err != nil || len(names) > 0 {
-		t.Fatalf("a crash now would leave %v, %v", names, err)
+}
+
+// checkReadsAnywhere reads a body in pieces of all sizes from several goroutines.
+func checkReadsAnywhere(t *testing.T, body objstore.Body, want []byte) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for seed := range uint64(3) {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(seed, 1))
+			for range 50 {
+				off := rng.Int64N(int64(len(want)))
+				p := make([]byte, 1+rng.IntN(3<<19))
+				n, err := body.ReadAt(p, off)
+				end := min(off+int64(len(p)), int64(len(want)))
+				if short := int64(len(p)) > end-off; n != int(end-off) || short != (err == io.EOF) || !bytes.Equal(p[:n], want[off:end]) {
+					t.Errorf("ReadAt(%d bytes, %d) gave %d bytes, %v", len(p), off, n, err)
+					return
+				}
+			}
+		})
 	}
-	// The body can be read again and again.
-	one, _ := io.ReadAll(io.NewSectionReader(o.Body(), 0, o.Size()))
-	two, _ := io.ReadAll(io.NewSectionReader(o.Body(), 0, o.Size()))
-	if int64(len(one)) != o.Size() || !bytes.Equal(one, two) {
-		t.Fatal("the body is not the same twice")
+	wg.Wait()
+	if _, err := body.ReadAt(make([]byte, 1), int64(len(want))); err != io.EOF {
+		t.Errorf("read at the end: %v, want EOF", err)
+	}
+}
+
+// A segment that is damaged between the two readings is not uploaded.
+func TestSegmentThatChangesWhileItIsSentIsNotUploaded(t *testing.T) {
+	for _, noise := range []bool{false, true} {
+		cfg := testConfig(t)
+		cfg.UploadMemoryBytes = 0
+		mem := objstore.NewMem(0)
+		r := openTest(t, cfg, mem, "").Partition(testPartition)
+		w := newWorld(1)
+		w.noise, w.value = noise, 1000
+		s := w.segment(300, 16)
+		o, err := r.Build(context.Background(), s, BuildOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.data[len(s.data)/2] ^= 4
+		if err := o.Put(context.Background(), nil); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("noise %t: %v, want ErrCorrupt", noise, err)
+		}
+		o.Close()
+		if _, err := mem.Head(context.Background(), o.Key()); !errors.Is(err, objstore.ErrNotFound) {
+			t.Errorf("noise %t: the object is there: %v", noise, err)
+		}
 	}
 }
 

@@ -30,8 +30,9 @@ type Config struct {
 	GetTimeout time.Duration
 	// CommitTimeout bounds one manifest commit, with its retries.
 	CommitTimeout time.Duration
-	// SpoolDir is where upload bodies are built; empty for the system's own.
-	SpoolDir string
+	// UploadMemoryBytes bounds the compressed chunks that uploads keep until they
+	// are sent, all together; what does not fit is compressed twice.
+	UploadMemoryBytes int64
 }
 
 // DefaultConfig returns the documented defaults.
@@ -44,6 +45,7 @@ func DefaultConfig() Config {
 		ReadRangeBytes:     8 << 20,
 		GetTimeout:         30 * time.Second,
 		CommitTimeout:      60 * time.Second,
+		UploadMemoryBytes:  64 << 20,
 	}
 }
 
@@ -60,6 +62,8 @@ func (c Config) Validate() error {
 		return errors.New("tier: read parallelism must be at least 1")
 	case c.ReadRangeBytes < chunkBytes:
 		return errors.New("tier: read range bytes must be at least one chunk (1 MiB)")
+	case c.UploadMemoryBytes < 0:
+		return errors.New("tier: upload memory bytes must not be negative")
 	case c.GetTimeout <= 0 || c.CommitTimeout <= 0:
 		return errors.New("tier: timeouts must be positive")
 	}

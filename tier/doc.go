@@ -83,8 +83,7 @@
 //
 // The bucket is the truth. The local database may lag behind it by the commits
 // of the last moment; a put over an ETag that is gone is refused, so a stale
-// copy costs a read and never a wrong head. Spool files have no name and go with
-// the process. An object whose commit did not happen is found by the collector.
+// copy costs a read and never a wrong head. An object whose commit did not happen is found by the collector.
 //
 // # Non-obvious
 //

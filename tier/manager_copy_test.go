@@ -329,7 +329,6 @@ func TestFencedLeaderStopsAndSaysSo(t *testing.T) {
 		g := r.leadWith(r.newLog(0, defaultTopic()), 1)
 		r.pass(time.Second)
 		cfg := DefaultConfig()
-		cfg.SpoolDir = t.TempDir()
 		other, err := OpenArchive(cfg, Deps{Store: r.mem})
 		if err != nil {
 			t.Fatal(err)

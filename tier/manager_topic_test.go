@@ -95,7 +95,6 @@ func TestDeletedTopicIsNotLedAgainAndFencesLateLeaders(t *testing.T) {
 		late.lead = r.m.Lead(late)
 		late.fill(2, 2)
 		cfg := DefaultConfig()
-		cfg.SpoolDir = t.TempDir()
 		other, err := OpenArchive(cfg, Deps{Store: r.mem})
 		if err != nil {
 			t.Fatal(err)

@@ -27,7 +27,7 @@ func (o *Object) Add() AddSegment { return o.add }
 // counts as ours. wrap, when not nil, stands between the body and the store (the
 // upload limiter).
 func (o *Object) Put(ctx context.Context, wrap func(objstore.Body) objstore.Body) error {
-	body := o.body
+	var body objstore.Body = o.body
 	if wrap != nil {
 		body = wrap(body)
 	}
@@ -62,8 +62,9 @@ func (o *Object) confirm(ctx context.Context, cause error) error {
 	return nil
 }
 
-// Close removes the spooled body.
-func (o *Object) Close() error { return o.file.Close() }
+// Close lets go of the segment and of the memory; the body is not readable any
+// more.
+func (o *Object) Close() error { return o.body.close() }
 
 // storeError says what was being done and maps the store's failure to
 // ErrUnavailable, the only answer a caller can act on, keeping the cause.

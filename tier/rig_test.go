@@ -49,7 +49,6 @@ func inRig(t *testing.T, set func(*rig), fn func(r *rig)) {
 
 func (r *rig) start() {
 	cfg := DefaultConfig()
-	cfg.SpoolDir = r.t.TempDir()
 	var err error
 	if r.archive, err = OpenArchive(cfg, Deps{Store: r.store}); err != nil {
 		r.t.Fatal(err)
@@ -250,7 +249,6 @@ func (g *rigLog) end() int64 {
 func (r *rig) state(p topic.Partition) State {
 	r.t.Helper()
 	cfg := DefaultConfig()
-	cfg.SpoolDir = r.t.TempDir()
 	a, err := OpenArchive(cfg, Deps{Store: r.mem})
 	if err != nil {
 		r.t.Fatal(err)

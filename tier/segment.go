@@ -15,7 +15,8 @@ type Segment interface {
 	SizeBytes() int64
 	MaxTimestamp() int64 // over data batches, -1 when none has one
 	Modified() int64     // wall clock ms of the last write to it
-	// Open returns the segment's bytes, a plain run of batches.
+	// Open returns the segment's bytes, a plain run of batches. What it returns is
+	// an io.ReaderAt too, and stays readable when the segment is deleted meanwhile.
 	Open() (io.ReadCloser, error)
 	// AbortedTxns returns the aborted transactions whose markers lie in the segment.
 	AbortedTxns() ([]batch.AbortedTxn, error)

@@ -133,7 +133,6 @@ func (s *sim) openArchive(store objstore.Store) *Archive {
 	cfg := DefaultConfig()
 	cfg.CommitTimeout = 400 * time.Millisecond
 	cfg.GetTimeout = time.Second
-	cfg.SpoolDir = s.dir
 	a, err := OpenArchive(cfg, Deps{Store: store})
 	if err != nil {
 		panic(err)

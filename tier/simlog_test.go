@@ -59,7 +59,7 @@ func (s *simSegment) Open() (io.ReadCloser, error) {
 	for _, b := range s.batches {
 		buf.Write(b.bytes)
 	}
-	return io.NopCloser(&buf), nil
+	return memReader{bytes.NewReader(buf.Bytes())}, nil
 }
 
 func (s *simSegment) AbortedTxns() ([]batch.AbortedTxn, error) { return nil, nil }

@@ -19,6 +19,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// memReader is what a segment in memory is read with.
+type memReader struct{ *bytes.Reader }
+
+func (memReader) Close() error { return nil }
+
 // memSegment is a segment in memory.
 type memSegment struct {
 	base, end int64
@@ -40,7 +45,7 @@ func (s *memSegment) Modified() int64                          { return 0 }
 func (s *memSegment) ProducerSnapshot() ([]byte, error)        { return s.producers, nil }
 func (s *memSegment) Lineage() lineage.Chain                   { return s.chain }
 func (s *memSegment) Open() (io.ReadCloser, error) {
-	return io.NopCloser(bytes.NewReader(s.data)), nil
+	return memReader{bytes.NewReader(s.data)}, nil
 }
 
 // world is a log written record by record, with everything that was put into it
@@ -124,7 +129,6 @@ var testPartition = topic.Partition{Topic: "events", ID: topic.ID{0x10, 0x20, 0x
 
 func testConfig(t testing.TB) Config {
 	cfg := DefaultConfig()
-	cfg.SpoolDir = t.TempDir()
 	return cfg
 }
 

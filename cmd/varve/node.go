@@ -327,9 +327,8 @@ func (n *node) openTier(ctx context.Context) error {
 	cfg.Prefix = n.conf.VarveTierPrefix
 	cfg.CacheBytes = n.conf.VarveTierCacheBytes
 	cfg.ReadParallelism = int(n.conf.VarveTierReadParallelism)
-	cfg.SpoolDir = filepath.Join(n.dir, "tier", "spool")
-	if err := os.MkdirAll(cfg.SpoolDir, 0o755); err != nil {
-		return fmt.Errorf("make the spool directory: %w", err)
+	if err := os.MkdirAll(filepath.Join(n.dir, "tier"), 0o755); err != nil {
+		return fmt.Errorf("make the tier directory: %w", err)
 	}
 	n.archive, err = tier.OpenArchive(cfg, tier.Deps{Store: n.store, DB: filepath.Join(n.dir, "tier", "manifests.db"), Logger: n.log.With("room", "tier")})
 	if err != nil {
