@@ -335,3 +335,104 @@ func TestBulkCheckpointKeepsTheEpochsOfOffloadedBatches(t *testing.T) {
 		s.Abandon()
 	}
 }
+
+// A log that is reset before anything of it was synced must outlive power
+// loss with its new start: the directory's own name too.
+func TestResetOfANewLogIsDurable(t *testing.T) {
+	mem := vfs.NewMem(9)
+	s := openStore(t, mem, "data")
+	defer s.Abandon()
+	if err := openLog(t, s).ResetTo(24, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	for seed := range uint64(40) {
+		s := openStore(t, mem.CrashSeed(seed), "data")
+		if end := openLog(t, s).Offsets().End; end != 24 {
+			t.Fatalf("seed %d: the log ends at %d, want 24", seed, end)
+		}
+		s.Abandon()
+	}
+}
+
+// The mutants of the package, by hand: each line was changed as said and the
+// test named turned red. The seeded test is
+// TestAcknowledgedRecordsSurvivePowerLossAtAnyOperation.
+//
+//	dropBeyond: no h.file.Sync after Truncate     TestTruncatedBatchesDoNotFollowNewOnes
+//	planCompaction: stable without saved.recovery TestCompactionStaysBelowTheRecoveryPoint
+
+// A shorter length that is not synced may be lost while what was appended
+// next is kept: old batches would follow new ones.
+func TestTruncatedBatchesDoNotFollowNewOnes(t *testing.T) {
+	mem := vfs.NewMem(10)
+	s := openStore(t, mem, "data", func(c *Config) { c.PreallocateBytes = 0 })
+	defer s.Abandon()
+	l := openLog(t, s)
+	const n = 8
+	for range n {
+		mustAppend(t, l, records(1, 700, 1))
+	}
+	waitDurable(t, l, n)
+	if err := l.TruncateTo(1); err != nil {
+		t.Fatal(err)
+	}
+	// What power loss makes of the file alone, before the next round syncs it.
+	f, err := mem.OpenAppend(l.path(0, logExt))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	fresh := records(1, 700, 2)
+	fresh.SetBaseOffset(1)
+	fresh.SetLeaderEpoch(0)
+	at, err := f.Size()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt(fresh, at); err != nil {
+		t.Fatal(err)
+	}
+	for seed := range uint64(100) {
+		s := openStore(t, mem.CrashSeed(seed), "data")
+		if end := openLog(t, s).Offsets().End; end > 2 {
+			t.Fatalf("seed %d: the log ends at %d: truncated batches follow the new one", seed, end)
+		}
+		s.Abandon()
+	}
+}
+
+// Recovery starts from a position in a segment: compaction must not rewrite a
+// segment that the recovery point has not passed.
+func TestCompactionStaysBelowTheRecoveryPoint(t *testing.T) {
+	mem := vfs.NewMem(11)
+	s := openStore(t, mem, "data")
+	l := openLog(t, s, compacted)
+	for range 4 {
+		mustAppend(t, l, keyed(1, batch.Options{}, "a", "1", "b", "1"))
+	}
+	if err := s.checkpoint([]*Log{l}, false); err != nil { // in the middle of the segment
+		t.Fatal(err)
+	}
+	mustAppend(t, l, keyed(2, batch.Options{}, "a", "2", "b", "2"))
+	if err := l.Roll(0); err != nil {
+		t.Fatal(err)
+	}
+	mustAppend(t, l, keyed(3, batch.Options{}, "c", "3"))
+	waitDurable(t, l, l.Offsets().End)
+	l.SetHighWatermark(l.Offsets().End)
+	eventually(t, func() bool { s.finishSealed(); return l.list()[0].is(segTrusted) })
+	if r := mustCompact(t, l, 10); r.Ran {
+		t.Fatalf("compaction ran beyond the recovery point: %+v", r)
+	}
+	image := mem.Clone()
+	s.Abandon()
+	s = openStore(t, image, "data")
+	defer closeStore(t, s)
+	l = openLog(t, s, compacted)
+	if err := l.Err(); err != nil {
+		t.Fatalf("the log is offline: %v", err)
+	}
+	if end := l.Offsets().End; end != 11 {
+		t.Fatalf("the log ends at %d, want 11", end)
+	}
+}

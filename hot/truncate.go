@@ -258,6 +258,12 @@ func (l *Log) ResetTo(off int64, chain lineage.Chain, snapshot []byte) error {
 			return l.fail("writing a producer snapshot", err)
 		}
 	}
+	// The end counts as durable at once, so the directory must be there.
+	if l.store.newDirs.Swap(false) {
+		if err := l.store.fs.SyncDir(l.store.config.Dir); err != nil {
+			return l.fail("resetting", err)
+		}
+	}
 	l.saved, l.spare = st, st.snapshot
 	l.snapAt.Store(st.snapshot)
 	l.offsets.cut(edge{off, off, 0})
