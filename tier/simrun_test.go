@@ -3,12 +3,13 @@ package tier
 import (
 	"flag"
 	"fmt"
+	"os"
 	"testing"
 	"testing/synctest"
 )
 
 var (
-	simSeeds = flag.Int("tier.seeds", 12, "seeds of the tiering simulation")
+	simSeeds = flag.Int("tier.seeds", 0, "seeds of the tiering simulation; 0 is 30, or 400 with VARVE_LONG=1")
 	simSeed  = flag.Uint64("tier.seed", 0, "run this seed of the tiering simulation only")
 )
 
@@ -34,8 +35,16 @@ func simulate(t *testing.T, seed uint64, broken mutant, actions int) (violations
 }
 
 func TestSimulatedTieringKeepsItsPromises(t *testing.T) {
-	seeds := make([]uint64, 0, *simSeeds)
-	for i := range *simSeeds {
+	n := *simSeeds
+	switch {
+	case n > 0:
+	case os.Getenv("VARVE_LONG") != "":
+		n = 400
+	default:
+		n = 30
+	}
+	seeds := make([]uint64, 0, n)
+	for i := range n {
 		seeds = append(seeds, uint64(i)+1)
 	}
 	if *simSeed != 0 {
