@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 
@@ -264,5 +266,22 @@ func TestReadHitAllocatesLittle(t *testing.T) {
 	read()
 	if n := testing.AllocsPerRun(200, read); n > 6 {
 		t.Fatalf("%v allocations for a read of cached bytes", n)
+	}
+}
+
+// A full disk is emptied by uploads: they must not need any of it.
+func TestUploadsNeedNoDiskSpace(t *testing.T) {
+	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "nothing can be written here"))
+	if f, err := os.CreateTemp("", "x"); err == nil {
+		f.Close()
+		t.Fatal("temporary files can be made: the test shows nothing")
+	}
+	cfg := testConfig(t)
+	cfg.UploadMemoryBytes = 0
+	r := openTest(t, cfg, objstore.NewMem(0), "").Partition(testPartition)
+	w := newWorld(9)
+	offload(t, r, 0, w.segment(300, 16))
+	if got := readAll(t, r, 0, 1<<20); !bytes.Equal(got, w.raw(0)) {
+		t.Fatalf("read %d bytes, wrote %d", len(got), len(w.raw(0)))
 	}
 }
