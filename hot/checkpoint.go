@@ -57,10 +57,12 @@ func (l *Log) capture(closing bool) (*checkpointed, error) {
 	if snapshot != nil {
 		c.state.snapshot = end
 	}
-	if p := l.chain.Load(); p != nil {
-		c.chain = *p
-		c.state.epochs = uint32(len(c.chain))
+	// Loaded if need be: the journal has the latest entry only, and the file
+	// must have it before the next one takes its place.
+	if c.chain, err = l.loadChain(); err != nil {
+		return nil, err
 	}
+	c.state.epochs = uint32(len(c.chain))
 	return c, nil
 }
 
