@@ -378,7 +378,7 @@ func TestConfigurationsOfThePastAreForgotten(t *testing.T) {
 	if n := s.configs.size(); n > configsKept {
 		t.Fatalf("%d configurations are kept", n)
 	}
-	if l.Config() != c || s.configs.get(c) != s.configs.get(c) {
+	if first, again := s.configs.get(c), s.configs.get(c); l.Config() != c || first != again {
 		t.Fatal("equal configurations are not one")
 	}
 }

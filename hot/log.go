@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/varvelog/varve/hot/batch"
 	"github.com/varvelog/varve/hot/lineage"
 	"github.com/varvelog/varve/meta/topic"
 )
@@ -75,8 +74,7 @@ type tail struct {
 	created   int64 // when the segment was started, ms
 	since     int64 // when its first record was appended, ms, -1 empty
 	jitter    int64
-	txns      []batch.AbortedTxn // of this segment
-	clean     bool               // nothing appended since the last checkpoint
+	clean     bool // nothing appended since the last checkpoint
 }
 
 // Partition is the partition this log belongs to.
@@ -313,7 +311,8 @@ func (l *Log) shut(deleted bool) {
 	if deleted {
 		// The directory is about to be renamed: nobody may be writing in it.
 		l.maintMu.Lock()
-		l.maintMu.Unlock() //nolint:staticcheck // waiting is the purpose
+		//lint:ignore SA2001 waiting is the purpose
+		l.maintMu.Unlock()
 		l.closeFiles()
 	}
 }

@@ -16,7 +16,6 @@ type maintenance struct {
 	mu      sync.Mutex // guards the following
 	sealed  map[*Log]struct{}
 	removal []removal // by due time
-	ended   bool
 
 	wake chan struct{}
 	done chan struct{}

@@ -25,7 +25,6 @@ func produced(id int64, epoch int16, seq int32, n int, txn bool) batch.Batch {
 
 // step is one append of a producer scenario.
 type step struct {
-	name  string
 	batch batch.Batch
 	opts  AppendOptions
 	want  error
