@@ -66,7 +66,7 @@ func DefaultConfig(dir string) Config {
 		FlushInterval:      5 * time.Second,
 		CheckpointInterval: 60 * time.Second,
 		CheckpointBytes:    64 << 20,
-		SyncFilesMax:       8,
+		SyncFilesMax:       4,
 		PreallocateBytes:   16 << 20,
 	}
 }
