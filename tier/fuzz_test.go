@@ -119,8 +119,9 @@ func FuzzIndex(f *testing.F) {
 
 // FuzzChunk: a chunk's memory is the raw size that the index gives it (held to
 // the archive's limit when the index is read) and what the bytes themselves
-// take, whatever zstd's own header claims. zstd's tables and its buffer of one
-// block, at most 128 KiB, come on top, however small the chunk.
+// take, whatever zstd's own header claims. zstd's tables and its buffers of a
+// block and of its output, at most 128 KiB each and grown by doubling, come on
+// top, however small the chunk.
 func FuzzChunk(f *testing.F) {
 	a := openTest(f, testConfig(f), objstore.NewMem(0), "")
 	w := newWorld(1)
@@ -134,7 +135,7 @@ func FuzzChunk(f *testing.F) {
 		}
 		zstdBytes := 0
 		if zstd {
-			zstdBytes = 256 << 10
+			zstdBytes = 512 << 10
 		}
 		var raw []byte
 		var err error

@@ -41,6 +41,11 @@ func ParseID(s string) (ID, error) {
 	if _, err := idEncoding.Decode(id[:], []byte(s)); err != nil {
 		return ID{}, fmt.Errorf("%w %q: %w", ErrInvalidID, s, err)
 	}
+	// The decoder passes over line ends and over bits that stand for nothing:
+	// one ID must have one text, since texts are parts of object keys.
+	if id.String() != s {
+		return ID{}, fmt.Errorf("%w %q: not the text of an ID", ErrInvalidID, s)
+	}
 	return id, nil
 }
 

@@ -52,7 +52,8 @@ func TestIDRoundTrips(t *testing.T) {
 }
 
 func TestParseIDRefusesOtherTexts(t *testing.T) {
-	for _, text := range []string{"", "AAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAA+", "AAAAAAAAAAAAAAAAAAAAAB", "AAAAAAAAAAAAAAAAAAAA=="} {
+	for _, text := range []string{
+		"0000000000000000\n\n0000", "AAAAAAAAAAAAAAAAAAAAAB", "", "AAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAA+", "AAAAAAAAAAAAAAAAAAAAAB", "AAAAAAAAAAAAAAAAAAAA=="} {
 		if _, err := ParseID(text); !errors.Is(err, ErrInvalidID) {
 			t.Errorf("ParseID(%q): %v, want ErrInvalidID", text, err)
 		}
