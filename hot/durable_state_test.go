@@ -2,6 +2,7 @@ package hot
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/varvelog/varve/hot/batch"
@@ -250,8 +251,16 @@ func crashAtStep(t *testing.T, reset bool, step int) bool {
 	t.Helper()
 	mem := vfs.NewMem(7)
 	var image *vfs.Mem
+	var mu sync.Mutex // guards the hook's state: the syncer calls it too
 	left, armed := step, false
+	arm := func(on bool) {
+		mu.Lock()
+		armed = on
+		mu.Unlock()
+	}
 	fs := &hookFS{FS: mem, hook: func(op, name string) {
+		mu.Lock()
+		defer mu.Unlock()
 		if armed {
 			if left--; left == 0 {
 				image = mem.Clone()
@@ -272,7 +281,7 @@ func crashAtStep(t *testing.T, reset bool, step int) bool {
 	}
 	s.syncer.flush()
 	l.maintMu.Lock() // the maintenance goroutine is not to count as a step
-	armed = true
+	arm(true)
 	l.maintMu.Unlock()
 	var err error
 	if reset {
@@ -280,7 +289,7 @@ func crashAtStep(t *testing.T, reset bool, step int) bool {
 	} else {
 		err = l.TruncateTo(1)
 	}
-	armed = false
+	arm(false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,8 +318,16 @@ func crashAtStep(t *testing.T, reset bool, step int) bool {
 func TestBulkCheckpointKeepsTheEpochsOfOffloadedBatches(t *testing.T) {
 	mem := vfs.NewMem(8)
 	var images []*vfs.Mem
+	var mu sync.Mutex // guards the hook's state: the syncer calls it too
 	armed := false
+	arm := func(on bool) {
+		mu.Lock()
+		armed = on
+		mu.Unlock()
+	}
 	s := trimmedOn(t, &hookFS{FS: mem, hook: func(op, name string) {
+		mu.Lock()
+		defer mu.Unlock()
 		for seed := uint64(0); armed && seed < 20; seed++ {
 			images = append(images, mem.CrashSeed(seed))
 		}
@@ -322,10 +339,10 @@ func TestBulkCheckpointKeepsTheEpochsOfOffloadedBatches(t *testing.T) {
 	mustAppend(t, l, produced(7, 0, 4, 1, false), func(o *AppendOptions) { o.LeaderEpoch = 4 })
 	waitDurable(t, l, 5)
 	l.maintMu.Lock()
-	armed = true
+	arm(true)
 	l.maintMu.Unlock()
 	err := s.checkpoint([]*Log{l}, false)
-	armed = false
+	arm(false)
 	if err != nil {
 		t.Fatal(err)
 	}

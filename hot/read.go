@@ -53,6 +53,11 @@ func holding(segs []*segment, offset int64) int {
 
 func (l *Log) readOnce(r readRequest) (*Slice, error) {
 	segs := l.list()
+	if segs[0].base > r.offset {
+		// Retention took it after the bounds were looked at. What follows must
+		// not pass for what was asked for.
+		return nil, ErrSegmentGone
+	}
 	for i := holding(segs, r.offset); i < len(segs) && segs[i].base < r.upper; i++ {
 		whole := i+1 < len(segs) && segs[i+1].base <= r.upper
 		s, err := l.readSegment(segs[i], r, whole)

@@ -215,11 +215,13 @@ func (l *Log) dropFirst(n int) (Retained, error) {
 	} else if err := errors.Join(l.store.journal.put(keyOf(l.part), l.saved), l.store.journal.sync()); err != nil {
 		return r, l.failUnlessFull("writing the journal", err)
 	}
+	// The start moves first: whoever finds the shorter list finds the new start
+	// when it looks again.
+	l.offsets.update(func(o *Offsets) { o.LocalStart = max(o.LocalStart, to) })
 	l.appendMu.Lock()
 	keep := append([]*segment(nil), l.list()[n:]...)
 	l.segments.Store(&keep)
 	l.appendMu.Unlock()
-	l.offsets.update(func(o *Offsets) { o.LocalStart = max(o.LocalStart, to) })
 	delay := l.config.Load().FileDeleteDelay
 	for _, seg := range segs[:n] {
 		size, _ := seg.bytes()

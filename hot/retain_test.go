@@ -365,3 +365,22 @@ func TestLogStartNeverGoesBackWhenTheTailIsLost(t *testing.T) {
 		t.Fatalf("went on at %d", a.BaseOffset)
 	}
 }
+
+// A read that has looked at the bounds just before retention took the segment
+// must not be answered with what comes after it.
+func TestReadDoesNotSkipWhatRetentionHasJustTaken(t *testing.T) {
+	_, l := agedLog(t, func(*LogConfig) {}, 1000, 1010, 1020, 1030)
+	l.appendMu.Lock()
+	keep := append([]*segment(nil), l.list()[2:]...)
+	l.segments.Store(&keep) // the other half, LocalStart, was read before
+	l.appendMu.Unlock()
+	s, err := l.Read(0, 1<<20, l.Offsets().End, true)
+	if err == nil {
+		start := s.StartOffset()
+		s.Release()
+		t.Fatalf("a read of offset 0 gives batches from %d on", start)
+	}
+	if !errors.Is(err, ErrSegmentGone) {
+		t.Fatal(err)
+	}
+}

@@ -28,7 +28,7 @@ func Bounded(t testing.TB, input int, fn func()) {
 // the limit gets two more.
 func Within(t testing.TB, limit int, fn func()) {
 	t.Helper()
-	if quick(fn) <= uint64(limit)/2 {
+	if quick(fn) <= uint64(limit)/2 || raceDetector {
 		return
 	}
 	var took uint64
