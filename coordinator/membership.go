@@ -1,24 +1,31 @@
 package coordinator
 
+// currentMember finds the member that a request names, which must be of the
+// group's generation.
+func (c *core) currentMember(name, memberID string, instanceID *string, generation int32) (*group, *member, error) {
+	if name == "" {
+		return nil, nil, ErrInvalidGroup
+	}
+	g := c.group(name)
+	if g == nil {
+		return nil, nil, ErrUnknownMember
+	}
+	m, err := g.check(memberID, instanceID)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case generation != g.generation:
+		return nil, nil, ErrIllegalGeneration
+	}
+	return g, m, nil
+}
+
 // heartbeat is Heartbeat.
 func (c *core) heartbeat(e event, q *HeartbeatRequest) {
 	fail := func(err error) { c.reply(e.ticket, nil, err) }
-	g := c.group(q.Group)
-	switch {
-	case q.Group == "":
-		fail(ErrInvalidGroup)
-		return
-	case g == nil:
-		fail(ErrUnknownMember)
-		return
-	}
-	m, err := g.check(q.MemberID, q.InstanceID)
-	switch {
-	case err != nil:
+	g, m, err := c.currentMember(q.Group, q.MemberID, q.InstanceID, q.Generation)
+	if err != nil {
 		fail(err)
-		return
-	case q.Generation != g.generation:
-		fail(ErrIllegalGeneration)
 		return
 	}
 	c.setSession(g, m.id, m.sessionMillis)

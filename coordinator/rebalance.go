@@ -90,23 +90,11 @@ func (c *core) completeJoin(g *group) {
 
 // sync is SyncGroup.
 func (c *core) sync(e event, q *SyncRequest) {
-	g := c.group(q.Group)
 	fail := func(err error) { c.reply(e.ticket, &SyncResult{}, err) }
-	switch {
-	case q.Group == "":
-		fail(ErrInvalidGroup)
-		return
-	case g == nil:
-		fail(ErrUnknownMember)
-		return
-	}
-	m, err := g.check(q.MemberID, q.InstanceID)
+	g, m, err := c.currentMember(q.Group, q.MemberID, q.InstanceID, q.Generation)
 	switch {
 	case err != nil:
 		fail(err)
-		return
-	case q.Generation != g.generation:
-		fail(ErrIllegalGeneration)
 		return
 	case differ(q.ProtocolType, g.protocolType) || differ(q.Protocol, g.protocol):
 		fail(ErrInconsistentProtocol)
