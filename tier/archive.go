@@ -77,7 +77,9 @@ func OpenArchive(cfg Config, deps Deps) (*Archive, error) {
 	if err != nil {
 		return nil, fmt.Errorf("zstd encoder: %w", err)
 	}
-	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(chunkRawMax))
+	// The index says how large a chunk is. Without the limit a frame's own header
+	// could have 32 KiB allocated for each byte of input.
+	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(chunkRawMax), zstd.WithDecodeAllCapLimit(true))
 	if err != nil {
 		return nil, fmt.Errorf("zstd decoder: %w", err)
 	}

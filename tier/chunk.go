@@ -66,6 +66,10 @@ func readSummed(r io.Reader, b []byte) (uint32, error) {
 	return sum, nil
 }
 
+// zstdSlack is how many bytes more than a chunk has the decoder is given: with
+// them it copies in large steps to the end.
+const zstdSlack = 32
+
 // decodeChunk checks the stored bytes of a chunk, whose CRC-32C is sum, unpacks
 // them and checks every batch: framing, order and CRC. The result may alias
 // stored.
@@ -76,7 +80,7 @@ func (a *Archive) decodeChunk(c *chunkInfo, end int64, stored []byte, sum uint32
 	raw := stored
 	if c.encoding == encodingZstd {
 		var err error
-		if raw, err = a.decoder.DecodeAll(stored, make([]byte, 0, c.raw)); err != nil {
+		if raw, err = a.decoder.DecodeAll(stored, make([]byte, 0, int(c.raw)+zstdSlack)); err != nil {
 			return nil, corrupt("chunk at offset %d: %v", c.base, err)
 		}
 	}

@@ -128,6 +128,8 @@ func FuzzChunk(f *testing.F) {
 	s := w.segment(3, 3)
 	f.Add(s.data, false)
 	f.Add(a.encoder.EncodeAll(s.data, nil), true)
+	// A header that claims 768 MiB.
+	f.Add(append([]byte{0x28, 0xb5, 0x2f, 0xfd, 0x80, 0x30, 0, 0, 0, 0x30}, make([]byte, 4096)...), true)
 	f.Fuzz(func(t *testing.T, b []byte, zstd bool) {
 		c := chunkInfo{stored: uint32(len(b)), raw: uint32(len(b)), crc: crc32c(b)}
 		if zstd {
