@@ -25,7 +25,7 @@ var mayImport = map[string][]string{
 }
 
 var leaves = []string{
-	"hot/batch", "hot/vfs", "hot/lineage",
+	"hot/batch", "hot/vfs", "hot/lineage", "replica/isr",
 	"tier/objstore", "tier/objstore/objstoretest",
 	"meta/topic", "meta/conf",
 }

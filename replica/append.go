@@ -58,7 +58,7 @@ func (p *Partition) appendLeading(records []byte, r AppendRequest) (Appended, in
 func (p *Partition) enough() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.isr.enough()
+	return p.isr.Enough()
 }
 
 // appended follows up an append, outside the leading lock.

@@ -49,7 +49,7 @@ func (p *Partition) Describe() Description {
 	}
 	d.HotBytes, _ = p.log.SizeBytes()
 	p.mu.Lock()
-	d.ISR = append(d.ISR, p.isr.committed...)
+	d.ISR = append(d.ISR, p.isr.InSync()...)
 	d.Acks = p.commits.len()
 	p.mu.Unlock()
 	if p.remote == nil {

@@ -5,8 +5,8 @@
 // theirs with Partition or PartitionByID and call Append, Read (never blocks on the bucket), ReadCold (does), ListOffset,
 // DeleteRecords. Acknowledgements wait with OnCommitted, long polls with a Waiter.
 //
-// The decisions are in pure cores: isr (watermark.go, isr.go: who counts for the high watermark), commits, watchers and tail
-// (who is woken by what), schedule (whose housekeeping is due). The rest is the shell around them.
+// The decisions are in pure cores: package isr (who counts for the high watermark), commits, watchers
+// and tail (who is woken by what), schedule (whose housekeeping is due). The rest is the shell around them.
 //
 // Lock order: Partition.leading, then Partition.mu; everything else is a leaf (Manager.mu, table.mu, watchers.mu, tail.mu,
 // keeper.mu). No lock but leading is held across I/O, and callbacks run under none but, on a change of leadership, leading.

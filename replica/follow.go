@@ -7,6 +7,7 @@ import (
 	"github.com/varvelog/varve/meta"
 	"github.com/varvelog/varve/meta/conf"
 	"github.com/varvelog/varve/meta/topic"
+	"github.com/varvelog/varve/replica/isr"
 )
 
 // following is what the manager remembers between images; the manager's mutex guards it.
@@ -90,7 +91,7 @@ func (m *Manager) topicLocked(t *meta.Topic) {
 		m.setLocked(t.Key(int32(i)), desired{
 			leads:    state.Leader == m.config.NodeID,
 			settings: set,
-			state: leadership{
+			state: isr.Leadership{
 				Epoch: state.LeaderEpoch, PartitionEpoch: state.PartitionEpoch,
 				Replicas: state.Replicas, ISR: state.ISR, MinISR: int(set.topic.MinInsyncReplicas),
 			},

@@ -3,11 +3,13 @@ package replica
 import (
 	"errors"
 	"fmt"
+
+	"github.com/varvelog/varve/replica/isr"
 )
 
 // lead makes this broker the partition's leader in the epoch given, or takes a newer image of the same epoch. The epoch and
 // where it starts are durable in the log before the first append is accepted under it.
-func (p *Partition) lead(l leadership) error {
+func (p *Partition) lead(l isr.Leadership) error {
 	p.leading.Lock()
 	defer p.leading.Unlock()
 	old := p.role.Load()
@@ -19,7 +21,7 @@ func (p *Partition) lead(l leadership) error {
 		if r := p.role.Load(); r.err == nil {
 			p.role.Store(&role{epoch: r.epoch, start: r.start, replicas: l.Replicas})
 		}
-		p.settle(p.isr.update(l))
+		p.settle(p.isr.Update(l))
 		return nil
 	}
 	if l.Epoch < old.epoch {
@@ -38,8 +40,8 @@ func (p *Partition) lead(l leadership) error {
 		return r.err
 	}
 	due := p.commits.takeAll(nil)
-	p.isr = newISR(p.m.config.NodeID, l, start, p.log.HighWatermark())
-	p.counted.Store(noProgress)
+	p.isr = isr.Lead(p.m.config.NodeID, l, start, p.log.HighWatermark())
+	p.counted.Store(isr.NoProgress)
 	p.role.Store(&role{epoch: l.Epoch, start: start, replicas: l.Replicas})
 	p.mu.Unlock()
 	for _, fn := range due {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/varvelog/varve/hot"
 	"github.com/varvelog/varve/meta/topic"
+	"github.com/varvelog/varve/replica/isr"
 	"github.com/varvelog/varve/tier"
 )
 
@@ -28,9 +29,9 @@ type Partition struct {
 	// leader epoch. It guards nothing else.
 	leading sync.RWMutex
 
-	counted atomic.Int64 // what isr.own is, for a look without the lock
+	counted atomic.Int64 // what isr.Own is, for a look without the lock
 	mu      sync.Mutex   // guards the following
-	isr     isr
+	isr     isr.Leader
 	commits commits
 
 	watchers watchers
@@ -76,7 +77,7 @@ func (p *Partition) OnCommitted(epoch int32, offset int64, fn func(error)) (canc
 		fn(err)
 		return func() {}
 	}
-	if p.isr.hw > offset {
+	if p.isr.HighWatermark() > offset {
 		err := p.answerLocked()
 		p.mu.Unlock()
 		fn(err)
@@ -93,7 +94,7 @@ func (p *Partition) OnCommitted(epoch int32, offset int64, fn func(error)) (canc
 
 // answerLocked is the verdict on an acks=all append that the watermark has passed: the minimum is asked again (KIP-966).
 func (p *Partition) answerLocked() error {
-	if !p.isr.enough() {
+	if !p.isr.Enough() {
 		return ErrISRTooSmallAfterAppend
 	}
 	return nil
@@ -115,8 +116,8 @@ func (p *Partition) progress() bool {
 		p.mu.Unlock()
 		return false
 	}
-	moved := p.isr.progressed(durable)
-	p.counted.Store(p.isr.own)
+	moved := p.isr.Progressed(durable)
+	p.counted.Store(p.isr.Own())
 	return p.settle(moved)
 }
 
@@ -127,9 +128,9 @@ func (p *Partition) settle(moved bool) bool {
 		return false
 	}
 	var space [8]func(error)
-	due := p.commits.take(p.isr.hw, space[:0])
+	due := p.commits.take(p.isr.HighWatermark(), space[:0])
 	verdict := p.answerLocked()
-	p.log.SetHighWatermark(p.isr.hw)
+	p.log.SetHighWatermark(p.isr.HighWatermark())
 	p.mu.Unlock()
 	for _, fn := range due {
 		fn(verdict)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/varvelog/varve/meta/topic"
+	"github.com/varvelog/varve/replica/isr"
 )
 
 // slot is a partition's place with the workers: what the image wants of it, and how far that is done. The manager's mutex
@@ -27,7 +28,7 @@ type desired struct {
 	objects  bool // with deleted: the bucket may hold some of it
 	gone     bool // no longer in the image, and not deleted either: stop serving, keep the data
 	leads    bool
-	state    leadership
+	state    isr.Leadership
 	settings *settings
 }
 
@@ -195,7 +196,7 @@ func (m *Manager) open(id topic.Partition, set *settings) (*Partition, error) {
 	}
 	p.role.Store(&role{err: ErrNotLeader, epoch: NoEpoch})
 	p.settings.Store(set)
-	p.counted.Store(noProgress)
+	p.counted.Store(isr.NoProgress)
 	o := log.Offsets()
 	log.OnDurable(func() { p.progress() })
 	if o.End > o.LocalStart {

@@ -1,8 +1,8 @@
-package replica
+package isr
 
-// progressed notes this replica's own counted end: the durable end in fsync mode, the end otherwise. It reports whether the
+// Progressed notes this replica's own counted end: the durable end in fsync mode, the end otherwise. It reports whether the
 // watermark moved.
-func (s *isr) progressed(end int64) bool {
+func (s *Leader) Progressed(end int64) bool {
 	if end <= s.own {
 		return false
 	}
@@ -13,8 +13,8 @@ func (s *isr) progressed(end int64) bool {
 // advance recomputes the high watermark: the smallest counted end over the maximal in-sync set. It never moves back, and
 // not at all while the committed set is below the minimum: the last replica standing must not acknowledge alone what a
 // later leader would truncate (KIP-966).
-func (s *isr) advance() bool {
-	if !s.enough() {
+func (s *Leader) advance() bool {
+	if !s.Enough() {
 		return false
 	}
 	low := s.own
@@ -31,12 +31,12 @@ func (s *isr) advance() bool {
 	return true
 }
 
-func (s *isr) endOf(id int32) int64 {
+func (s *Leader) endOf(id int32) int64 {
 	if id == s.self {
 		return s.own
 	}
 	if f, ok := s.followers[id]; ok {
 		return f.end
 	}
-	return noProgress
+	return NoProgress
 }

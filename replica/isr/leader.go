@@ -1,8 +1,8 @@
-package replica
+package isr
 
 import "slices"
 
-// isr is the pure state that decides a led partition's high watermark and who may be in its in-sync set. It takes events
+// Leader is the pure state that decides a led partition's high watermark and who may be in its in-sync set. It takes events
 // (own progress, a follower's fetch, the controller's answers) and holds no lock, clock or file. Offsets are exclusive ends.
 //
 // What it keeps, by the numbers of the replication invariants:
@@ -15,7 +15,7 @@ import "slices"
 //     committed set is not below the minimum (11).
 //   - Progress of replicas outside the maximal set neither moves nor holds the watermark (13).
 //   - Progress of anyone outside the in-sync set is forgotten when the leadership or the set changes (17).
-type isr struct {
+type Leader struct {
 	self       int32
 	epoch      int32 // leader epoch
 	epochStart int64 // log end when the epoch was assigned
@@ -37,12 +37,12 @@ type follower struct {
 	end         int64
 }
 
-// noProgress is the end of a replica that has not fetched in this epoch.
-const noProgress = int64(-1)
+// NoProgress is the end of a replica that has not fetched in this epoch.
+const NoProgress = int64(-1)
 
-// leadership is what the controller's image says about a partition this broker leads. Its slices are the image's and are only
+// Leadership is what the controller's image says about a partition this broker leads. Its slices are the image's and are only
 // read.
-type leadership struct {
+type Leadership struct {
 	Epoch          int32
 	PartitionEpoch int32
 	Replicas       []int32
@@ -50,18 +50,18 @@ type leadership struct {
 	MinISR         int
 }
 
-// newISR starts a leader epoch: start is the log's end when the epoch was assigned, hw the high watermark carried over.
-func newISR(self int32, l leadership, start, hw int64) isr {
-	return isr{
+// Lead starts a leader epoch: start is the log's end when the epoch was assigned, hw the high watermark carried over.
+func Lead(self int32, l Leadership, start, hw int64) Leader {
+	return Leader{
 		self: self, epoch: l.Epoch, epochStart: start, minISR: l.MinISR,
 		replicas: l.Replicas, committed: l.ISR, partitionEpoch: l.PartitionEpoch,
-		own: noProgress, hw: hw,
+		own: NoProgress, hw: hw,
 	}
 }
 
-// update takes a newer image of the same leader epoch: the replicas, the committed in-sync set, the configured minimum.
+// Update takes a newer image of the same leader epoch: the replicas, the committed in-sync set, the configured minimum.
 // It reports whether the watermark moved (a shrunk set may let it).
-func (s *isr) update(l leadership) bool {
+func (s *Leader) Update(l Leadership) bool {
 	s.minISR = l.MinISR
 	if l.PartitionEpoch > s.partitionEpoch {
 		s.partitionEpoch = l.PartitionEpoch
@@ -73,9 +73,9 @@ func (s *isr) update(l leadership) bool {
 	return s.advance()
 }
 
-// propose notes a change of the in-sync set that is being sent to the controller. From here until the answer both sets
+// Propose notes a change of the in-sync set that is being sent to the controller. From here until the answer both sets
 // count. It reports false when another change is still on its way.
-func (s *isr) propose(set []int32) bool {
+func (s *Leader) Propose(set []int32) bool {
 	if s.proposed != nil {
 		return false
 	}
@@ -83,9 +83,9 @@ func (s *isr) propose(set []int32) bool {
 	return true
 }
 
-// accepted takes the controller's yes: the set and the partition epoch it committed. An answer older than what the image
+// Accepted takes the controller's yes: the set and the partition epoch it committed. An answer older than what the image
 // already told is ignored. It reports whether the watermark moved.
-func (s *isr) accepted(set []int32, partitionEpoch int32) bool {
+func (s *Leader) Accepted(set []int32, partitionEpoch int32) bool {
 	if partitionEpoch <= s.partitionEpoch {
 		return false
 	}
@@ -96,16 +96,16 @@ func (s *isr) accepted(set []int32, partitionEpoch int32) bool {
 	return s.advance()
 }
 
-// rejected takes the controller's no: the proposed change is rolled back. A change without an answer stays proposed: only a
+// Rejected takes the controller's no: the proposed change is rolled back. A change without an answer stays proposed: only a
 // known outcome narrows the maximal set.
-func (s *isr) rejected() bool {
+func (s *Leader) Rejected() bool {
 	s.proposed = nil
 	return s.advance()
 }
 
-// fetched notes that a follower of this leader epoch has everything below end. A fetch of another leader epoch, of an
+// Fetched notes that a follower of this leader epoch has everything below end. A fetch of another leader epoch, of an
 // unknown replica or of an older incarnation of the broker counts for nothing.
-func (s *isr) fetched(id int32, brokerEpoch int64, epoch int32, end int64) bool {
+func (s *Leader) Fetched(id int32, brokerEpoch int64, epoch int32, end int64) bool {
 	if epoch != s.epoch || id == s.self || !slices.Contains(s.replicas, id) {
 		return false
 	}
@@ -120,24 +120,33 @@ func (s *isr) fetched(id int32, brokerEpoch int64, epoch int32, end int64) bool 
 	return s.advance()
 }
 
-// mayJoin reports whether a follower may be proposed for the in-sync set: it has fetched in this epoch under the broker
+// MayJoin reports whether a follower may be proposed for the in-sync set: it has fetched in this epoch under the broker
 // epoch given, up to the watermark and to the start of the epoch (16).
-func (s *isr) mayJoin(id int32, brokerEpoch int64) bool {
+func (s *Leader) MayJoin(id int32, brokerEpoch int64) bool {
 	f, ok := s.followers[id]
 	return ok && f.brokerEpoch == brokerEpoch && f.end >= s.hw && f.end >= s.epochStart && !slices.Contains(s.committed, id)
 }
 
-// effectiveMin is min.insync.replicas, but never more than there are replicas, as Kafka has it.
-func (s *isr) effectiveMin() int { return min(s.minISR, len(s.replicas)) }
+// EffectiveMin is min.insync.replicas, but never more than there are replicas, as Kafka has it.
+func (s *Leader) EffectiveMin() int { return min(s.minISR, len(s.replicas)) }
 
-// enough reports whether the committed in-sync set satisfies min.insync.replicas: asked before an acks=all append and again
+// Enough reports whether the committed in-sync set satisfies min.insync.replicas: asked before an acks=all append and again
 // before its answer.
-func (s *isr) enough() bool { return len(s.committed) >= s.effectiveMin() }
+func (s *Leader) Enough() bool { return len(s.committed) >= s.EffectiveMin() }
 
-func (s *isr) forgetOutsiders() {
+func (s *Leader) forgetOutsiders() {
 	for id := range s.followers {
 		if !slices.Contains(s.committed, id) {
 			delete(s.followers, id)
 		}
 	}
 }
+
+// HighWatermark is the offset below which everything is committed.
+func (s *Leader) HighWatermark() int64 { return s.hw }
+
+// Own is this replica's counted end, NoProgress before the first report.
+func (s *Leader) Own() int64 { return s.own }
+
+// InSync is the in-sync set as the controller has committed it, to be read only.
+func (s *Leader) InSync() []int32 { return s.committed }

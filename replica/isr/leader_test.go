@@ -1,4 +1,4 @@
-package replica
+package isr
 
 import (
 	"slices"
@@ -7,34 +7,34 @@ import (
 	"pgregory.net/rapid"
 )
 
-func led(minISR int, replicas, set []int32) isr {
-	return newISR(1, leadership{Epoch: 5, PartitionEpoch: 1, Replicas: replicas, ISR: set, MinISR: minISR}, 100, 100)
+func led(minISR int, replicas, set []int32) Leader {
+	return Lead(1, Leadership{Epoch: 5, PartitionEpoch: 1, Replicas: replicas, ISR: set, MinISR: minISR}, 100, 100)
 }
 
 func TestOneReplicaAdvancesWithItsOwnDurableEnd(t *testing.T) {
 	s := led(1, []int32{1}, []int32{1})
-	if !s.progressed(120) || s.hw != 120 {
+	if !s.Progressed(120) || s.hw != 120 {
 		t.Fatalf("hw %d, want 120", s.hw)
 	}
-	if s.progressed(110) || s.hw != 120 {
+	if s.Progressed(110) || s.hw != 120 {
 		t.Fatalf("moved back to %d", s.hw)
 	}
 }
 
 func TestMinimumIsNeverMoreThanTheReplicas(t *testing.T) {
 	s := led(3, []int32{1}, []int32{1})
-	if !s.enough() || !s.progressed(101) {
+	if !s.Enough() || !s.Progressed(101) {
 		t.Fatal("one replica of one must satisfy any min.insync.replicas")
 	}
 }
 
 func TestWatermarkStandsWhileTheSetIsBelowTheMinimum(t *testing.T) {
 	s := led(2, []int32{1, 2, 3}, []int32{1})
-	if s.enough() || s.progressed(200) || s.hw != 100 {
+	if s.Enough() || s.Progressed(200) || s.hw != 100 {
 		t.Fatalf("hw moved to %d with one of two required", s.hw)
 	}
-	s.fetched(2, 9, 5, 200)
-	if !s.accepted([]int32{1, 2}, 2) {
+	s.Fetched(2, 9, 5, 200)
+	if !s.Accepted([]int32{1, 2}, 2) {
 		t.Fatal("an accepted expansion must recompute the watermark")
 	}
 	// Forgotten progress of outsiders must not count: 2 was outside when it fetched, and joined with what it had.
@@ -45,72 +45,72 @@ func TestWatermarkStandsWhileTheSetIsBelowTheMinimum(t *testing.T) {
 
 func TestProposedMemberHoldsTheWatermarkUntilTheAnswer(t *testing.T) {
 	s := led(1, []int32{1, 2}, []int32{1})
-	s.fetched(2, 9, 5, 100)
-	if !s.mayJoin(2, 9) {
+	s.Fetched(2, 9, 5, 100)
+	if !s.MayJoin(2, 9) {
 		t.Fatal("caught-up follower may join")
 	}
-	if !s.propose([]int32{1, 2}) || s.propose([]int32{1}) {
+	if !s.Propose([]int32{1, 2}) || s.Propose([]int32{1}) {
 		t.Fatal("one change at a time")
 	}
-	if s.progressed(150) {
+	if s.Progressed(150) {
 		t.Fatal("the proposed member has not fetched 150")
 	}
-	if !s.rejected() || s.hw != 150 {
+	if !s.Rejected() || s.hw != 150 {
 		t.Fatalf("hw %d after the rejection, want 150", s.hw)
 	}
 }
 
 func TestShrinkingSetCountsBothUntilTheAnswer(t *testing.T) {
 	s := led(1, []int32{1, 2}, []int32{1, 2})
-	s.progressed(150)
-	s.propose([]int32{1})
+	s.Progressed(150)
+	s.Propose([]int32{1})
 	if s.advance() || s.hw != 100 {
 		t.Fatal("the member to be removed still counts")
 	}
-	if !s.accepted([]int32{1}, 2) || s.hw != 150 {
+	if !s.Accepted([]int32{1}, 2) || s.hw != 150 {
 		t.Fatalf("hw %d, want 150", s.hw)
 	}
 }
 
 func TestStaleFetchesCountForNothing(t *testing.T) {
 	s := led(1, []int32{1, 2}, []int32{1, 2})
-	s.progressed(150)
-	if s.fetched(2, 9, 4, 150) {
+	s.Progressed(150)
+	if s.Fetched(2, 9, 4, 150) {
 		t.Fatal("fetch of an older leader epoch counted")
 	}
-	if s.fetched(3, 9, 5, 150) {
+	if s.Fetched(3, 9, 5, 150) {
 		t.Fatal("fetch of a stranger counted")
 	}
-	s.fetched(2, 9, 5, 120)
-	if s.fetched(2, 8, 5, 150) || s.hw != 120 {
+	s.Fetched(2, 9, 5, 120)
+	if s.Fetched(2, 8, 5, 150) || s.hw != 120 {
 		t.Fatal("fetch of an older incarnation counted")
 	}
 }
 
 func TestJoinNeedsTheEpochStartTheWatermarkAndTheBrokerEpoch(t *testing.T) {
 	s := led(1, []int32{1, 2}, []int32{1})
-	s.progressed(150)
-	if s.mayJoin(2, 9) {
+	s.Progressed(150)
+	if s.MayJoin(2, 9) {
 		t.Fatal("never fetched in this epoch")
 	}
-	s.fetched(2, 9, 5, 149)
-	if s.mayJoin(2, 9) {
+	s.Fetched(2, 9, 5, 149)
+	if s.MayJoin(2, 9) {
 		t.Fatal("below the watermark")
 	}
-	s.fetched(2, 9, 5, 150)
-	if s.mayJoin(2, 10) || !s.mayJoin(2, 9) {
+	s.Fetched(2, 9, 5, 150)
+	if s.MayJoin(2, 10) || !s.MayJoin(2, 9) {
 		t.Fatal("broker epoch must match")
 	}
 }
 
 func TestOlderAnswerThanTheImageIsIgnored(t *testing.T) {
 	s := led(1, []int32{1, 2}, []int32{1, 2})
-	s.propose([]int32{1})
-	s.update(leadership{Epoch: 5, PartitionEpoch: 7, Replicas: []int32{1, 2}, ISR: []int32{1, 2}, MinISR: 1})
+	s.Propose([]int32{1})
+	s.Update(Leadership{Epoch: 5, PartitionEpoch: 7, Replicas: []int32{1, 2}, ISR: []int32{1, 2}, MinISR: 1})
 	if s.proposed != nil {
 		t.Fatal("a newer image decides what was on its way")
 	}
-	s.accepted([]int32{1}, 3)
+	s.Accepted([]int32{1}, 3)
 	if !slices.Equal(s.committed, []int32{1, 2}) {
 		t.Fatal("a late answer must not roll the set back")
 	}
@@ -135,26 +135,26 @@ func TestWatermarkInvariants(t *testing.T) {
 		ends := map[int32]int64{1: -1, 2: -1, 3: -1}
 		partitionEpoch := int32(1)
 		for range 60 {
-			before, enough := s.hw, s.enough()
+			before, enough := s.hw, s.Enough()
 			switch rapid.IntRange(0, 5).Draw(t, "event") {
 			case 0:
 				end := rapid.Int64Range(90, 300).Draw(t, "end")
-				s.progressed(end)
+				s.Progressed(end)
 				ends[1] = max(ends[1], end)
 			case 1, 2:
 				id := rapid.SampledFrom(replicas[1:]).Draw(t, "follower")
 				end := rapid.Int64Range(90, 300).Draw(t, "end")
-				s.fetched(id, 9, 5, end)
+				s.Fetched(id, 9, 5, end)
 				ends[id] = end
 			case 3:
-				s.propose(set())
+				s.Propose(set())
 			case 4:
 				if s.proposed != nil {
 					partitionEpoch++
-					s.accepted(s.proposed, partitionEpoch)
+					s.Accepted(s.proposed, partitionEpoch)
 				}
 			case 5:
-				s.rejected()
+				s.Rejected()
 			}
 			if s.hw < before {
 				t.Fatalf("watermark moved back from %d to %d", before, s.hw)
@@ -162,7 +162,7 @@ func TestWatermarkInvariants(t *testing.T) {
 			if s.hw == before {
 				continue
 			}
-			if !enough && !s.enough() {
+			if !enough && !s.Enough() {
 				t.Fatalf("watermark moved below the minimum in-sync set")
 			}
 			for _, id := range slices.Concat(s.committed, s.proposed) {
