@@ -62,6 +62,10 @@ func (c *core) remove(e event, id string) {
 			c.write(offsetTombstone(id, t, p))
 		}
 	}
+	for _, p := range g.pendingPartitions() {
+		c.dropPending(g, p)
+		c.write(offsetTombstone(id, p.topic, p.index))
+	}
 	if g.persisted {
 		c.write(groupTombstone(id))
 	}

@@ -1,56 +1,29 @@
 package coordinator
 
-// core is the state of the groups of one partition of the offsets topic, and every decision about them. It has no
-// goroutine, clock or lock: events and the time come in, effects go out. What an event changes is in place when step
-// returns, while its records are yet to be written; the shell answers nobody before they are, and throws the core away when
-// they cannot be.
+// core is the machine of the groups of one partition of the offsets topic.
 type core struct {
 	cfg    *Config
 	groups map[string]*group
 	timers timers
 	now    int64 // of the step under way
-	// skew is what must be added to now for the time of day. Deadlines are kept in a time that only goes forward evenly, so
-	// that setting the clock ends no session; what is written down, and the age of what was, are the time of day.
-	skew int64
-	out  effects
+	skew   int64 // see machine.setSkew
+	out    effects
+
+	seq  int64                         // commits so far, to tell which of two is newer
+	txns map[int64]map[string]struct{} // by producer: the groups that hold offsets of its open transaction
 }
 
-// event is a request on its way into a core. ticket is never 0.
-type event struct {
-	ticket uint64
-	newID  string // random part of a member id, used if one must be made
-	body   any    // a request type, describe, list, remove or topicGone
-}
-
-type (
-	describe struct{ group string }
-	list     struct{}
-	remove   struct{ group string }
-	// topicGone says that a topic was deleted. keep is the id of the topic that has its name now; zero: none.
-	topicGone struct {
-		topic string
-		keep  [16]byte
-	}
-)
-
-// effects are what a step has led to: records to write, then replies to give.
-type effects struct {
-	records []record
-	replies []reply
-}
-
-// reply answers the request of a ticket. Requests are answered exactly once, perhaps many steps later.
-type reply struct {
-	ticket uint64
-	result any
-	err    error
-}
+var _ machine = (*core)(nil)
 
 func newCore(cfg *Config, now int64) *core {
 	c := &core{cfg: cfg, groups: make(map[string]*group)}
 	c.timers.set(timerKey{kind: timerRetention}, now+cfg.OffsetsRetentionCheckMillis)
 	return c
 }
+
+func (c *core) setSkew(skew int64) { c.skew = skew }
+
+func (c *core) size() int { return len(c.groups) }
 
 // take returns the effects since the last call.
 func (c *core) take() effects {
@@ -115,6 +88,8 @@ func (c *core) step(e event, now int64) {
 		c.remove(e, q.group)
 	case topicGone:
 		c.topicGone(e, q)
+	case *EndMarker:
+		c.endMarker(e, q)
 	default:
 		panic("coordinator: unknown event")
 	}

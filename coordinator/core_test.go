@@ -80,7 +80,7 @@ func (s *script) run(d *datadriven.TestData) string {
 	case "reload":
 		s.core = newCore(&s.cfg, s.now)
 		for _, r := range s.records {
-			if err := s.core.replay(r.key, r.value); err != nil {
+			if err := s.core.replay(noProducer, r.key, r.value); err != nil {
 				d.Fatalf(s.t, "%v", err)
 			}
 		}

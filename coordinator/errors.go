@@ -42,6 +42,8 @@ var (
 
 	// ErrMetadataTooLarge is returned when a commit's metadata is longer than offset.metadata.max.bytes.
 	ErrMetadataTooLarge = errors.New("coordinator: offset metadata too large")
+	// ErrUnstableOffset is returned when an open transaction is about to change the offset; asking again is right.
+	ErrUnstableOffset = errors.New("coordinator: an open transaction has an offset pending")
 	// ErrTooLarge is returned when the group's state does not fit one record.
 	ErrTooLarge = errors.New("coordinator: the group's state does not fit a record")
 

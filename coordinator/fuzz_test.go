@@ -35,7 +35,7 @@ func FuzzReplay(f *testing.F) {
 		var err error
 		fuzztest.Within(t, replayFactor*(len(key)+len(value))+fuzztest.Floor, func() {
 			core = newCore(&cfg, 0)
-			err = core.replay(key, value)
+			err = core.replay(noProducer, key, value)
 		})
 		if err != nil {
 			if len(core.groups) != 0 {
@@ -50,7 +50,7 @@ func FuzzReplay(f *testing.F) {
 			for topic, of := range g.offsets {
 				for p, o := range of {
 					r := offsetRecord(id, topic, p, &o)
-					if err := again.replay(r.key, r.value); err != nil {
+					if err := again.replay(noProducer, r.key, r.value); err != nil {
 						t.Fatal(err)
 					}
 					if got := again.groups[id].offsets[topic][p]; got.offset != o.offset || got.metadata != o.metadata {
@@ -60,7 +60,7 @@ func FuzzReplay(f *testing.F) {
 			}
 			if g.persisted {
 				r := groupRecord(g)
-				if err := again.replay(r.key, r.value); err != nil {
+				if err := again.replay(noProducer, r.key, r.value); err != nil {
 					t.Fatal(err)
 				}
 				if h := again.groups[id]; h.state != g.state || len(h.members) != len(g.members) || h.generation != g.generation {

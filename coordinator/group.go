@@ -69,8 +69,9 @@ type group struct {
 	subscribed      []string // sorted
 	subscribedKnown bool
 
-	offsets   map[string]map[int32]offset // topic → partition
-	persisted bool                        // the log holds a metadata record
+	offsets   map[string]map[int32]offset    // topic → partition
+	txns      map[int64]map[partition]offset // by producer: offsets that wait for the end of its transaction
+	persisted bool                           // the log holds a metadata record
 }
 
 type member struct {
@@ -93,6 +94,13 @@ type offset struct {
 	committed   int64 // milliseconds
 	expires     int64 // milliseconds, -1: by the group's retention
 	id          topic.ID
+	seq         int64 // of two commits, the later has the larger
+}
+
+// partition names a partition whose topic is known by name.
+type partition struct {
+	topic string
+	index int32
 }
 
 func newGroup(id string, now int64) *group {
@@ -314,7 +322,7 @@ func (g *group) reads(topic string) bool {
 
 // void says that nothing would be lost by forgetting the group.
 func (g *group) void() bool {
-	return g.state == Empty && len(g.members) == 0 && len(g.pending) == 0 && len(g.offsets) == 0 && !g.persisted
+	return g.state == Empty && len(g.members) == 0 && len(g.pending) == 0 && len(g.offsets) == 0 && len(g.txns) == 0 && !g.persisted
 }
 
 // joined is the members as the leader needs them.

@@ -29,15 +29,21 @@ func (c *core) commit(e event, q *CommitRequest) {
 			r.Errs[i] = ErrMetadataTooLarge
 			continue
 		}
+		c.seq++
 		o := offset{
 			offset: p.Offset, leaderEpoch: p.LeaderEpoch, metadata: p.Metadata, committed: c.wall(), expires: expires, id: p.ID,
+			seq: c.seq,
 		}
 		rec := offsetRecord(g.id, p.Topic, p.Partition, &o)
 		if rec.size() > c.cfg.BatchBytesMax-batchOverhead {
 			r.Errs[i] = ErrMetadataTooLarge
 			continue
 		}
-		g.setOffset(p.Topic, p.Partition, o)
+		if rec.txn, rec.ticket = q.Producer, e.ticket; q.Producer != nil {
+			c.setPending(g, q.Producer.ID, partition{p.Topic, p.Partition}, o)
+		} else {
+			g.setOffset(p.Topic, p.Partition, o)
+		}
 		c.write(rec)
 	}
 	c.settle(g)
@@ -52,7 +58,7 @@ func (c *core) committer(q *CommitRequest) (*group, error) {
 		switch {
 		case q.Generation < 0:
 			return c.groupOrNew(q.Group), nil
-		case q.NamesGroup:
+		case q.NamesGroup && q.Producer == nil:
 			return nil, ErrUnknownGroup
 		}
 		return nil, ErrIllegalGeneration
@@ -68,12 +74,15 @@ func (c *core) committer(q *CommitRequest) (*group, error) {
 		case q.Generation != g.generation:
 			return nil, ErrIllegalGeneration
 		}
-		if g.state == CompletingRebalance {
+		if g.state == CompletingRebalance && q.Producer == nil {
 			// It has joined this generation, but which partitions are its own is yet to be decided.
 			return nil, ErrRebalancing
 		}
 		c.setSession(g, m.id, m.sessionMillis) // a commit is a sign of life
 		return g, nil
+	}
+	if q.Producer != nil {
+		return g, nil // a producer that does not say for which member it commits: its own fencing has to do
 	}
 	return nil, ErrUnknownMember
 }
@@ -110,6 +119,9 @@ func (c *core) fetch(e event, q *FetchOffsetsRequest) {
 					out = append(out, g.committedOffset(OffsetPartition{Topic: t, Partition: p}))
 				}
 			}
+			if q.RequireStable {
+				out = g.markUnstable(out, true)
+			}
 		}
 		c.reply(e.ticket, out, nil)
 		return
@@ -117,6 +129,9 @@ func (c *core) fetch(e event, q *FetchOffsetsRequest) {
 	out = make([]CommittedOffset, len(q.Partitions))
 	for i, p := range q.Partitions {
 		out[i] = g.committedOffset(p)
+	}
+	if q.RequireStable && g != nil {
+		out = g.markUnstable(out, false)
 	}
 	c.reply(e.ticket, out, nil)
 }
@@ -154,7 +169,8 @@ func (c *core) deleteOffsets(e event, q *DeleteOffsetsRequest) {
 			r.Errs[i] = ErrSubscribed
 			continue
 		}
-		if g.dropOffset(p.Topic, p.Partition) {
+		pending := c.dropPending(g, partition{p.Topic, p.Partition})
+		if g.dropOffset(p.Topic, p.Partition) || pending {
 			c.write(offsetTombstone(g.id, p.Topic, p.Partition))
 		}
 	}
@@ -171,6 +187,7 @@ func (c *core) topicGone(e event, q topicGone) {
 				continue // committed for the topic that has the name now
 			}
 			g.dropOffset(q.topic, p)
+			c.dropPending(g, partition{q.topic, p})
 			c.write(offsetTombstone(g.id, q.topic, p))
 		}
 		c.settle(g)
@@ -186,13 +203,13 @@ func (c *core) expireOffsets() {
 		for _, t := range slices.Sorted(maps.Keys(g.offsets)) {
 			for _, p := range slices.Sorted(maps.Keys(g.offsets[t])) {
 				o := g.offsets[t][p]
-				if c.expired(g, t, &o) {
+				if c.expired(g, t, &o) && !g.unstable(partition{t, p}) {
 					g.dropOffset(t, p)
 					c.write(offsetTombstone(g.id, t, p))
 				}
 			}
 		}
-		if g.state == Empty && len(g.members) == 0 && len(g.pending) == 0 && len(g.offsets) == 0 {
+		if g.state == Empty && len(g.members) == 0 && len(g.pending) == 0 && len(g.offsets) == 0 && len(g.txns) == 0 {
 			if g.persisted {
 				c.write(groupTombstone(g.id))
 			}

@@ -211,7 +211,7 @@ func (w *world) restart() {
 	before := w.core
 	w.core = newCore(&w.cfg, w.now)
 	for _, r := range w.records {
-		if err := w.core.replay(r.key, r.value); err != nil {
+		if err := w.core.replay(noProducer, r.key, r.value); err != nil {
 			w.t.Fatal(err)
 		}
 	}

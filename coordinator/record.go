@@ -30,10 +30,23 @@ const (
 // batchOverhead is room for what surrounds a record's key and value: batch header, lengths, varints.
 const batchOverhead = batch.HeaderSize + 64
 
-// record is one record to be written; value nil is a tombstone.
+// record is one record to be written; value nil is a tombstone. A record of a transaction names its producer; the end of the
+// transaction is a record that has nothing else.
 type record struct {
 	key, value []byte
+	txn        *Producer
+	end        *batch.Marker
+	ticket     uint64 // of a transaction's: who is to be told when it is refused
 }
+
+// Producer is a transactional producer, as its records name it.
+type Producer struct {
+	ID    int64
+	Epoch int16
+}
+
+// noProducer is the producer id of what is not part of a transaction.
+const noProducer int64 = -1
 
 func (r record) size() int { return len(r.key) + len(r.value) }
 
@@ -50,7 +63,7 @@ func offsetRecord(group, topic string, partition int32, o *offset) record {
 	if o.expires >= 0 {
 		v.Version, v.ExpireTimestamp = valueOffsetExpire, o.expires
 	}
-	return record{offsetKey(group, topic, partition), v.AppendTo(nil)}
+	return record{key: offsetKey(group, topic, partition), value: v.AppendTo(nil)}
 }
 
 func offsetTombstone(group, topic string, partition int32) record {
@@ -82,26 +95,26 @@ func groupRecord(g *group) record {
 		km.Subscription, km.Assignment = m.metadata(*g.protocol), m.assignment
 		v.Members = append(v.Members, km)
 	}
-	return record{groupKey(g.id), v.AppendTo(nil)}
+	return record{key: groupKey(g.id), value: v.AppendTo(nil)}
 }
 
 func groupTombstone(group string) record { return record{key: groupKey(group)} }
 
 // replay applies one record of the log. Records of other kinds are passed over. On an error nothing has changed.
-func (c *core) replay(key, value []byte) error {
+func (c *core) replay(producer int64, key, value []byte) error {
 	if len(key) < 2 {
 		return fmt.Errorf("%w: key of %d bytes", ErrCorrupt, len(key))
 	}
 	switch version := int16(binary.BigEndian.Uint16(key)); {
 	case version == 0 || version == 1:
-		return c.replayOffset(key, value)
+		return c.replayOffset(producer, key, value)
 	case version == keyGroup:
 		return c.replayGroup(key, value)
 	}
 	return nil
 }
 
-func (c *core) replayOffset(key, value []byte) error {
+func (c *core) replayOffset(producer int64, key, value []byte) error {
 	var k kmsg.OffsetCommitKey
 	if err := k.ReadFrom(key); err != nil {
 		return fmt.Errorf("%w: offset key: %w", ErrCorrupt, err)
@@ -109,6 +122,7 @@ func (c *core) replayOffset(key, value []byte) error {
 	if value == nil {
 		if g := c.group(k.Group); g != nil {
 			g.dropOffset(k.Topic, k.Partition)
+			c.dropPending(g, partition{k.Topic, k.Partition})
 			c.settle(g)
 		}
 		return nil
@@ -123,6 +137,12 @@ func (c *core) replayOffset(key, value []byte) error {
 	if v.Version == valueOffsetExpire {
 		o.expires = v.ExpireTimestamp
 	}
+	c.seq++
+	o.seq = c.seq
+	if producer != noProducer {
+		c.setPending(c.groupOrNew(k.Group), producer, partition{k.Topic, k.Partition}, o)
+		return nil
+	}
 	c.groupOrNew(k.Group).setOffset(k.Topic, k.Partition, o)
 	return nil
 }
@@ -136,7 +156,7 @@ func (c *core) replayGroup(key, value []byte) error {
 	if value == nil {
 		if old != nil {
 			bare := newGroup(k.Group, -1)
-			bare.offsets = old.offsets
+			bare.offsets, bare.txns = old.offsets, old.txns
 			c.groups[k.Group] = bare
 			c.settle(bare)
 		}
@@ -165,7 +185,7 @@ func (c *core) replayGroup(key, value []byte) error {
 	}
 	g.readSubscriptions()
 	if old != nil {
-		g.offsets = old.offsets
+		g.offsets, g.txns = old.offsets, old.txns
 	}
 	c.groups[k.Group] = g
 	return nil

@@ -139,7 +139,7 @@ func TestRecordsOfEveryVersionAreRead(t *testing.T) {
 	} {
 		cfg := DefaultConfig()
 		core := newCore(&cfg, 0)
-		if err := core.replay(annotated(t, c.key), annotated(t, c.value)); err != nil {
+		if err := core.replay(noProducer, annotated(t, c.key), annotated(t, c.value)); err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
@@ -160,7 +160,7 @@ func TestRecordsOfEveryVersionAreRead(t *testing.T) {
 	} {
 		cfg := DefaultConfig()
 		core := newCore(&cfg, 0)
-		if err := core.replay(annotated(t, goldenGroupKey), annotated(t, c.value)); err != nil {
+		if err := core.replay(noProducer, annotated(t, goldenGroupKey), annotated(t, c.value)); err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
@@ -176,7 +176,7 @@ func TestUnknownAndBrokenRecordsChangeNothing(t *testing.T) {
 	cfg := DefaultConfig()
 	core := newCore(&cfg, 0)
 	// A group of the newer protocol: passed over.
-	if err := core.replay(annotated(t, "0003 0001 'g'"), annotated(t, "0000 00000001")); err != nil {
+	if err := core.replay(noProducer, annotated(t, "0003 0001 'g'"), annotated(t, "0000 00000001")); err != nil {
 		t.Errorf("a record of another kind: %v", err)
 	}
 	for _, c := range [][2]string{
@@ -184,7 +184,7 @@ func TestUnknownAndBrokenRecordsChangeNothing(t *testing.T) {
 		{goldenGroupKey, "0003 0008"}, {goldenGroupKey, "7fff" + goldenGroupValue},
 		{goldenGroupKey, "0003 0008 'consumer' 00000005 ffff ffff 0000018bcfe56800 00000001 0003 'c-1' ffff 0001 'c' 0001 'h' 00000001 00000001 00000000 00000000"},
 	} {
-		if err := core.replay(annotated(t, c[0]), annotated(t, c[1])); !errors.Is(err, ErrCorrupt) {
+		if err := core.replay(noProducer, annotated(t, c[0]), annotated(t, c[1])); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("%s: %v", c[0], err)
 		}
 	}

@@ -104,6 +104,9 @@ type CommitRequest struct {
 	RetentionMillis int64
 	// NamesGroup: a commit by a member of a group that does not exist is told so (OffsetCommit 9+).
 	NamesGroup bool
+	// Producer commits as part of its transaction (TxnOffsetCommit): the offsets count once that is committed. The caller has
+	// made sure that the transaction has the group's partition of the offsets topic. nil: a plain commit.
+	Producer   *Producer
 	Partitions []CommitPartition
 }
 
@@ -128,6 +131,8 @@ type FetchOffsetsRequest struct {
 	// All asks for every partition that has an offset; else Partitions names them.
 	All        bool
 	Partitions []OffsetPartition
+	// RequireStable gives partitions whose offset an open transaction is about to change ErrUnstableOffset (KIP-447).
+	RequireStable bool
 }
 
 // OffsetPartition names a partition. A zero id stands for any topic of that name.
@@ -145,6 +150,7 @@ type CommittedOffset struct {
 	Offset      int64
 	LeaderEpoch int32
 	Metadata    string
+	Err         error // ErrUnstableOffset or nil
 }
 
 // Description describes a group.

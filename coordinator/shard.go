@@ -17,7 +17,7 @@ const stepsMax = 256
 // come, steps them, writes the records of all of them in one append, and answers when that is committed. Requests that come
 // meanwhile are the next batch.
 type shard struct {
-	c     *Coordinator
+	c     *service
 	index int32
 	log   *slog.Logger
 	queue chan *call
@@ -26,7 +26,7 @@ type shard struct {
 	served atomic.Int32 // leader epoch whose state is loaded, -1: none
 
 	// Of the goroutine.
-	core    *core
+	core    machine
 	epoch   int32
 	waiting map[uint64]*call
 	tickets uint64
@@ -43,7 +43,7 @@ type call struct {
 	err    error
 }
 
-func newShard(c *Coordinator, index int32) *shard {
+func newShard(c *service, index int32) *shard {
 	s := &shard{
 		c: c, index: index, log: c.logger.With("partition", index),
 		queue: make(chan *call, c.cfg.QueueMax), look: make(chan struct{}, 1), epoch: -1, waiting: make(map[uint64]*call),
@@ -54,13 +54,13 @@ func newShard(c *Coordinator, index int32) *shard {
 
 // ready says whether the state of the present leadership is loaded.
 func (s *shard) ready() bool {
-	epoch, ok := s.c.deps.Log.Epoch(s.index)
+	epoch, ok := s.c.log.Epoch(s.index)
 	return ok && s.served.Load() == epoch
 }
 
 // do has the shard take body, and waits for the answer.
 func (s *shard) do(ctx context.Context, body any) (any, error) {
-	if _, leading := s.c.deps.Log.Epoch(s.index); !leading {
+	if _, leading := s.c.log.Epoch(s.index); !leading {
 		return nil, ErrNotCoordinator
 	}
 	var patience <-chan time.Time
@@ -131,7 +131,7 @@ func (s *shard) run() {
 
 // settled sees to it that the state is that of the present leadership, reading it if need be.
 func (s *shard) settled() bool {
-	epoch, leading := s.c.deps.Log.Epoch(s.index)
+	epoch, leading := s.c.log.Epoch(s.index)
 	if leading && s.core != nil && s.epoch == epoch {
 		return true
 	}
@@ -146,36 +146,44 @@ func (s *shard) settled() bool {
 // load reads the partition back.
 func (s *shard) load(epoch int32) bool {
 	began := time.Now()
-	core := newCore(&s.c.cfg, s.c.now())
+	core := s.c.create(s.c.now())
 	records, bad := 0, 0
-	err := s.c.deps.Log.Read(s.c.ctx, s.index, func(b batch.Batch) error {
+	err := s.c.log.Read(s.c.ctx, s.index, func(b batch.Batch) error {
 		if b.Control() {
-			return nil
+			m, ok, err := b.EndTxnMarker()
+			if err == nil && ok {
+				core.replayMarker(b.ProducerID(), m.Type == batch.Commit)
+			}
+			return err
+		}
+		producer := noProducer
+		if b.Transactional() {
+			producer = b.ProducerID()
 		}
 		for r, err := range b.Records(batch.Limits{}) {
 			if err != nil {
 				return err
 			}
 			records++
-			if err := core.replay(r.Key, r.Value); err != nil {
+			if err := core.replay(producer, r.Key, r.Value); err != nil {
 				if bad++; bad <= 10 {
-					s.log.Error("record of the offsets topic is left out", "offset", r.Offset, "err", err)
+					s.log.Error("record is left out", "topic", s.c.topic, "offset", r.Offset, "err", err)
 				}
 			}
 		}
 		return nil
 	})
-	if now, leading := s.c.deps.Log.Epoch(s.index); err == nil && (!leading || now != epoch) {
+	if now, leading := s.c.log.Epoch(s.index); err == nil && (!leading || now != epoch) {
 		err = ErrNotCoordinator
 	}
 	if err != nil {
 		s.failed++
 		if s.c.ctx.Err() == nil {
-			s.log.Warn("groups not loaded", "epoch", epoch, "err", err)
+			s.log.Warn("state not loaded", "topic", s.c.topic, "epoch", epoch, "err", err)
 		}
 		return false
 	}
-	core.skew = time.Now().UnixMilli() - s.c.now()
+	core.setSkew(time.Now().UnixMilli() - s.c.now())
 	core.loaded(s.c.now())
 	s.core, s.epoch, s.failed = core, epoch, 0
 	s.served.Store(epoch)
@@ -183,7 +191,7 @@ func (s *shard) load(epoch int32) bool {
 	if records == 0 {
 		level = slog.LevelDebug
 	}
-	s.log.Log(s.c.ctx, level, "groups loaded", "epoch", epoch, "groups", len(core.groups), "records", records, "took", time.Since(began))
+	s.log.Log(s.c.ctx, level, "state loaded", "topic", s.c.topic, "epoch", epoch, "held", core.size(), "records", records, "took", time.Since(began))
 	return true
 }
 
@@ -205,7 +213,7 @@ func (q *call) answer(result any, err error) {
 // refuse answers what is in the queue while there is no state.
 func (s *shard) refuse(first *call) {
 	err := ErrNotCoordinator
-	if _, leading := s.c.deps.Log.Epoch(s.index); leading {
+	if _, leading := s.c.log.Epoch(s.index); leading {
 		err = ErrLoading
 	}
 	for q := first; ; {
@@ -231,7 +239,7 @@ func (s *shard) retryIn() time.Duration {
 // turn fires due timers, takes what has been queued, and makes it durable before anything is answered.
 func (s *shard) turn(first *call) {
 	now, wall := s.c.now(), time.Now().UnixMilli()
-	s.core.skew = wall - now
+	s.core.setSkew(wall - now)
 	s.core.tick(now)
 	var out effects
 	bytes := 0
@@ -240,7 +248,7 @@ func (s *shard) turn(first *call) {
 		for _, r := range e.records {
 			bytes += r.size()
 		}
-		out.records, out.replies = append(out.records, e.records...), append(out.replies, e.replies...)
+		out.add(e)
 	}
 	gather()
 	q := first
@@ -264,11 +272,15 @@ func (s *shard) turn(first *call) {
 			break
 		}
 	}
-	if err := s.append(out.records, wall); err != nil {
-		s.log.Warn("groups are read back: a change could not be written", "epoch", s.epoch, "err", err)
+	if failed, err := s.append(out.records, wall); err != nil {
+		s.log.Warn("state is read back: a change could not be written", "topic", s.c.topic, "epoch", s.epoch, "err", err)
+		s.refuseFenced(failed, err)
 		s.drop(ErrNotAvailable)
 		s.nudge()
 		return
+	}
+	if len(out.ends) > 0 {
+		s.c.carryOut(s, s.epoch, out.ends)
 	}
 	for _, r := range out.replies {
 		q := s.waiting[r.ticket]
@@ -280,32 +292,67 @@ func (s *shard) turn(first *call) {
 	}
 }
 
-// append writes records, in as few batches as their size allows, and waits until they are committed.
-func (s *shard) append(records []record, wall int64) error {
+// append writes records, in as few batches as their size and their producers allow, and waits until they are committed. With
+// an error it returns the records of the batch that failed.
+func (s *shard) append(records []record, wall int64) ([]record, error) {
 	if len(records) == 0 {
-		return nil
+		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(s.c.ctx, time.Duration(s.c.cfg.CommitMillis)*time.Millisecond)
 	defer cancel()
 	for len(records) > 0 {
-		s.builder.Reset(batch.Options{Codec: s.c.cfg.Codec})
-		n, size := 0, 0
-		for n < len(records) {
-			size += records[n].size() + batchOverhead
-			if n > 0 && size > s.c.cfg.BatchBytesMax {
-				break
-			}
-			if err := s.builder.Append(wall, records[n].key, records[n].value, nil); err != nil {
-				return err
-			}
-			n++
+		b, n, err := s.build(records, wall)
+		if err == nil {
+			err = s.c.log.Append(ctx, s.index, s.epoch, b)
 		}
-		if err := s.c.deps.Log.Append(ctx, s.index, s.epoch, s.builder.Bytes()); err != nil {
-			return err
+		if err != nil {
+			return records[:n], err
 		}
 		records = records[n:]
 	}
-	return nil
+	return nil, nil
+}
+
+// build makes the next batch: as many of the records as fit and are of one producer, or one end of a transaction.
+func (s *shard) build(records []record, wall int64) (batch.Batch, int, error) {
+	first := &records[0]
+	if first.end != nil {
+		return batch.EndTxn(*first.end, first.txn.ID, first.txn.Epoch, wall), 1, nil
+	}
+	o := batch.Options{Codec: s.c.cfg.Codec}
+	if first.txn != nil {
+		o.Transactional = true
+		o.Producer = &batch.Producer{ID: first.txn.ID, Epoch: first.txn.Epoch, Sequence: batch.NoSequence}
+	}
+	s.builder.Reset(o)
+	n, size := 0, 0
+	for n < len(records) && records[n].end == nil && sameProducer(records[n].txn, first.txn) {
+		size += records[n].size() + batchOverhead
+		if n > 0 && size > s.c.cfg.BatchBytesMax {
+			break
+		}
+		n++
+		if err := s.builder.Append(wall, records[n-1].key, records[n-1].value, nil); err != nil {
+			return nil, n, err
+		}
+	}
+	return s.builder.Bytes(), n, nil
+}
+
+func sameProducer(a, b *Producer) bool { return a == b || a != nil && b != nil && *a == *b }
+
+// refuseFenced answers those whose records were refused because their producer, or the coordinator that speaks for it, has been
+// replaced: asking again would not help them.
+func (s *shard) refuseFenced(failed []record, err error) {
+	if s.c.fenced == nil || !s.c.fenced(err) {
+		return
+	}
+	for i := range failed {
+		if q := s.waiting[failed[i].ticket]; q != nil {
+			delete(s.waiting, failed[i].ticket)
+			q.answer(nil, err)
+		}
+	}
 }
 
 // sleep is how long nothing will be due.

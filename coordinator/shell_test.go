@@ -518,7 +518,7 @@ func TestQueueIsBoundedAndWaitingCanBeGivenUp(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if n := len(r.shards[Partition("g", 2)].queue); n != 2 {
+		if n := len(r.groups.shards[Partition("g", 2)].queue); n != 2 {
 			t.Errorf("%d in the queue", n)
 		}
 		cancel()

@@ -1,0 +1,288 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+	"unicode/utf16"
+
+	"github.com/varvelog/varve/meta"
+)
+
+// Metadata is the metadata quorum as the coordinator uses it; *meta.Node is one.
+type Metadata interface {
+	Image() *meta.Image
+	Subscribe(func(prev, next *meta.Image)) (cancel func())
+	CreateTopics(ctx context.Context, topics []meta.NewTopic, validateOnly bool) ([]meta.CreatedTopic, error)
+}
+
+var _ Metadata = (*meta.Node)(nil)
+
+// service runs the machines of the partitions of one internal topic that this broker leads.
+type service struct {
+	cfg    *Config
+	topic  string
+	made   topicSettings
+	log    Log
+	meta   Metadata
+	logger *slog.Logger
+	create func(now int64) machine
+	// fenced says whether an append failed because its producer or coordinator has been replaced; carryOut ends transactions in
+	// their partitions, once that it must be done is committed.
+	fenced   func(error) bool
+	carryOut func(s *shard, epoch int32, ends []ending)
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	began  time.Time     // see now
+	stop   chan struct{} // closed when close begins
+	// stopped is closed when every shard has ended and answered those who waited.
+	stopped chan struct{}
+	wg      sync.WaitGroup
+	wake    chan struct{} // the metadata has changed
+
+	mu       sync.Mutex // guards the following
+	shards   map[int32]*shard
+	creating bool
+	closed   bool
+}
+
+// topicSettings is how an internal topic is created.
+type topicSettings struct {
+	partitions   int32
+	replicas     int16
+	segmentBytes int32
+	minISR       int32 // 0: the broker's default
+}
+
+// start fills in what every service needs and starts looking for partitions led here.
+func (c *service) start() {
+	c.stop, c.stopped, c.wake = make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
+	c.began, c.shards = time.Now(), make(map[int32]*shard)
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.wg.Go(c.follow)
+}
+
+// close ends every shard. Requests that wait are told ErrClosed. It is idempotent.
+func (c *service) close(ctx context.Context) error {
+	c.mu.Lock()
+	first := !c.closed
+	c.closed = true
+	c.mu.Unlock()
+	if first {
+		c.cancel()
+		close(c.stop)
+		go func() {
+			c.wg.Wait()
+			close(c.stopped)
+		}()
+	}
+	select {
+	case <-c.stopped:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// now is milliseconds that pass evenly, whatever becomes of the time of day.
+func (c *service) now() int64 { return int64(time.Since(c.began) / time.Millisecond) }
+
+// changed is told of a new metadata image.
+func (c *service) changed() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// each calls fn for every shard in turn, until the service closes.
+func (c *service) each(fn func(*shard)) {
+	c.mu.Lock()
+	list := make([]*shard, 0, len(c.shards))
+	for _, s := range c.shards {
+		list = append(list, s)
+	}
+	c.mu.Unlock()
+	slices.SortFunc(list, func(a, b *shard) int { return int(a.index - b.index) })
+	for _, s := range list {
+		if c.ctx.Err() != nil {
+			return
+		}
+		fn(s)
+	}
+}
+
+// follow starts a shard for every partition that the metadata has this broker lead, and has shards look again until they are
+// ready: the metadata names a leader before that leader serves. It stops with the coordinator.
+func (c *service) follow() {
+	t := time.NewTimer(time.Hour)
+	defer t.Stop()
+	wait := 20 * time.Millisecond
+	for {
+		select {
+		case <-c.stop:
+			return
+		case <-c.wake:
+			wait = 20 * time.Millisecond
+		case <-t.C:
+		}
+		if c.lookAround() {
+			t.Reset(time.Minute)
+			continue
+		}
+		t.Reset(wait)
+		wait = min(2*wait, time.Second)
+	}
+}
+
+// lookAround nudges every shard that is not in the state that the metadata wants, and reports whether there was none.
+func (c *service) lookAround() bool {
+	t := c.meta.Image().Topic(c.topic)
+	if t == nil {
+		return true
+	}
+	settled := true
+	for i := range t.Partitions {
+		if t.Partitions[i].Leader != c.cfg.NodeID {
+			c.mu.Lock()
+			s := c.shards[int32(i)]
+			c.mu.Unlock()
+			if s != nil && s.served.Load() >= 0 {
+				s.nudge()
+			}
+			continue
+		}
+		s := c.shard(int32(i))
+		if s != nil && !s.ready() {
+			s.nudge()
+			settled = false
+		}
+	}
+	return settled
+}
+
+// shard finds or starts a shard; nil when the service is closed.
+func (c *service) shard(index int32) *shard {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil
+	}
+	s := c.shards[index]
+	if s == nil {
+		s = newShard(c, index)
+		c.shards[index] = s
+		c.wg.Go(s.run)
+	}
+	return s
+}
+
+// Partition is the partition of its internal topic that a group or transactional id belongs to, out of n: the absolute value of what Java's
+// String.hashCode gives, as every Kafka has it; of the one number whose absolute value does not exist, 0.
+func Partition(key string, n int32) int32 {
+	h := int32(0)
+	for _, u := range utf16.Encode([]rune(key)) {
+		h = 31*h + int32(u)
+	}
+	return max(h, -h, 0) % n
+}
+
+// of finds the shard of a group or transactional id.
+func (c *service) of(key string) (*shard, error) {
+	t := c.meta.Image().Topic(c.topic)
+	if t == nil {
+		return nil, ErrNotCoordinator
+	}
+	index := Partition(key, int32(len(t.Partitions)))
+	if _, leading := c.log.Epoch(index); !leading {
+		return nil, ErrNotCoordinator
+	}
+	s := c.shard(index)
+	if s == nil {
+		return nil, ErrClosed
+	}
+	return s, nil
+}
+
+// locate finds the broker that coordinates a group or transactional id. The first call has the topic created. ErrNotAvailable until
+// there is a coordinator that serves.
+func (c *service) locate(key string) (broker int32, err error) {
+	t := c.meta.Image().Topic(c.topic)
+	if t == nil {
+		c.createTopic()
+		return -1, ErrNotAvailable
+	}
+	index := Partition(key, int32(len(t.Partitions)))
+	leader := t.Partitions[index].Leader
+	if leader == meta.NoLeader {
+		return -1, ErrNotAvailable
+	}
+	if leader == c.cfg.NodeID {
+		s := c.shard(index)
+		if s == nil {
+			return -1, ErrClosed
+		}
+		if !s.ready() {
+			s.nudge()
+			return -1, ErrNotAvailable
+		}
+	}
+	return leader, nil
+}
+
+// createTopic has the topic created, in the background and once at a time.
+func (c *service) createTopic() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || c.creating {
+		return
+	}
+	c.creating = true
+	c.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(c.ctx, 30*time.Second)
+		defer cancel()
+		if err := c.makeTopic(ctx); err != nil && c.ctx.Err() == nil {
+			c.logger.Warn("internal topic not created", "topic", c.topic, "err", err)
+		}
+		c.mu.Lock()
+		c.creating = false
+		c.mu.Unlock()
+	})
+}
+
+func (c *service) makeTopic(ctx context.Context) error {
+	value := func(s string) *string { return &s }
+	settings := []meta.ConfigValue{
+		{Name: "cleanup.policy", Value: value("compact")},
+		{Name: "compression.type", Value: value("producer")},
+		{Name: "segment.bytes", Value: value(fmt.Sprint(c.made.segmentBytes))},
+	}
+	if c.made.minISR > 0 {
+		settings = append(settings, meta.ConfigValue{Name: "min.insync.replicas", Value: value(fmt.Sprint(c.made.minISR))})
+	}
+	made, err := c.meta.CreateTopics(ctx, []meta.NewTopic{{
+		Name: c.topic, Partitions: c.made.partitions, ReplicationFactor: c.made.replicas, Configs: settings,
+	}}, false)
+	if err == nil && len(made) == 1 {
+		err = made[0].Err
+	}
+	return err
+}
+
+// ask has the shard of a group or transactional id take body.
+func ask[T any](ctx context.Context, c *service, key string, body any) (T, error) {
+	var none T
+	s, err := c.of(key)
+	if err != nil {
+		return none, err
+	}
+	result, err := s.do(ctx, body)
+	if r, ok := result.(T); ok {
+		return r, err
+	}
+	return none, err
+}
