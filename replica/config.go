@@ -53,5 +53,9 @@ type Deps struct {
 	Archive *tier.Archive // nil without a store
 	Tier    *tier.Manager // nil without a store
 	Meta    Metadata
-	Logger  *slog.Logger // nil discards
+	// BrokerEpoch is the epoch under which this broker is registered now; nil: what the newest image says.
+	BrokerEpoch func() int64
+	// Peers connects to the brokers that lead what this one follows; nil: a broker without others.
+	Peers  Peers
+	Logger *slog.Logger // nil discards
 }

@@ -92,7 +92,7 @@ func (m *Manager) topicLocked(t *meta.Topic) {
 			leads:    state.Leader == m.config.NodeID,
 			settings: set,
 			state: isr.Leadership{
-				Epoch: state.LeaderEpoch, PartitionEpoch: state.PartitionEpoch,
+				Leader: state.Leader, Epoch: state.LeaderEpoch, PartitionEpoch: state.PartitionEpoch,
 				Replicas: state.Replicas, ISR: state.ISR, MinISR: int(set.topic.MinInsyncReplicas),
 			},
 		})

@@ -57,6 +57,12 @@ type fakeMeta struct {
 
 func (f *fakeMeta) Subscribe(func(prev, next *meta.Image)) (cancel func()) { return func() {} }
 
+func (f *fakeMeta) Image() *meta.Image { return new(meta.Image) }
+
+func (f *fakeMeta) AlterPartitions(context.Context, int32, int64, []meta.AlterPartition) ([]meta.AlteredPartition, error) {
+	return nil, meta.ErrNotController
+}
+
 func (f *fakeMeta) ConfirmDeleted(_ context.Context, id topic.ID, _ int32, _ bool) error {
 	f.confirmed <- id
 	return nil

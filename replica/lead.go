@@ -40,7 +40,7 @@ func (p *Partition) lead(l isr.Leadership) error {
 		return r.err
 	}
 	due := p.commits.takeAll(nil)
-	p.isr = isr.Lead(p.m.config.NodeID, l, start, p.log.HighWatermark())
+	p.isr = isr.Lead(p.m.config.NodeID, l, start, p.log.HighWatermark(), p.m.steady())
 	p.counted.Store(isr.NoProgress)
 	p.role.Store(&role{epoch: l.Epoch, start: start, replicas: l.Replicas})
 	p.mu.Unlock()
@@ -56,12 +56,27 @@ func (p *Partition) lead(l isr.Leadership) error {
 // final says that this broker will not lead the partition any more in this process: offline, deleted or closed.
 func (r *role) final() bool { return r.err != nil && !errors.Is(r.err, ErrNotLeader) }
 
-// resign ends the leadership, or the partition's life here, with the error that callers get from now on. Acknowledgements
-// still waiting get it too: their records may or may not survive.
-func (p *Partition) resign(epoch int32, why error) {
+// follow makes this broker a follower in the epoch given, or takes a newer image of the same epoch. It may answer clients that
+// ask for any replica, and truncates and fetches as the leader's log says.
+func (p *Partition) follow(l isr.Leadership) {
 	p.leading.Lock()
 	defer p.leading.Unlock()
-	if p.withdraw(epoch, why) && p.offload.Swap(nil) != nil {
+	if old := p.role.Load(); old.epoch == l.Epoch && errors.Is(old.err, ErrNotLeader) && old.leader == l.Leader {
+		return
+	}
+	p.endOffload(p.withdraw(role{err: ErrNotLeader, epoch: l.Epoch, leader: l.Leader}))
+}
+
+// resign ends the partition's life here, with the error that callers get from now on. Acknowledgements still waiting get it
+// too: their records may or may not survive.
+func (p *Partition) resign(why error) {
+	p.leading.Lock()
+	defer p.leading.Unlock()
+	p.endOffload(p.withdraw(role{err: why, epoch: NoEpoch, leader: NoReplica}))
+}
+
+func (p *Partition) endOffload(withdrawn bool) {
+	if withdrawn && p.offload.Swap(nil) != nil {
 		p.m.deps.Tier.Resign(p.id)
 	}
 }
@@ -70,7 +85,7 @@ func (p *Partition) resign(epoch int32, why error) {
 // anywhere, by the tier manager's own workers too, so it does not wait for them or for appends in flight: those fail by
 // themselves, or end as acknowledgements nobody waits for.
 func (p *Partition) goOffline(cause error) {
-	if !p.withdraw(NoEpoch, fmt.Errorf("%w: %w", ErrOffline, cause)) {
+	if !p.withdraw(role{err: fmt.Errorf("%w: %w", ErrOffline, cause), epoch: NoEpoch, leader: NoReplica}) {
 		return
 	}
 	p.logger().Error("partition is offline", "err", cause)
@@ -79,19 +94,21 @@ func (p *Partition) goOffline(cause error) {
 	}
 }
 
-// withdraw stops serving: new requests get why, and so do those who wait. The first final reason stays; false then.
-func (p *Partition) withdraw(epoch int32, why error) bool {
+// withdraw stops leading: new requests get the error of the role, and so do those who wait. The first final reason stays;
+// false then.
+func (p *Partition) withdraw(r role) bool {
 	p.mu.Lock()
 	old := p.role.Load()
 	if old.final() {
 		p.mu.Unlock()
 		return false
 	}
-	p.role.Store(&role{err: why, epoch: max(epoch, old.epoch), start: old.start})
+	r.epoch, r.start = max(r.epoch, old.epoch), old.start
+	p.role.Store(&r)
 	due := p.commits.takeAll(nil)
 	p.mu.Unlock()
 	for _, fn := range due {
-		fn(why)
+		fn(r.err)
 	}
 	p.watchers.wakeAll(nil)
 	return true

@@ -17,6 +17,10 @@ type Metadata interface {
 	Subscribe(func(prev, next *meta.Image)) (cancel func())
 	// ConfirmDeleted says that a deleted topic's data is gone: from this broker's disk, or (broker -1, tier) from the bucket.
 	ConfirmDeleted(ctx context.Context, id topic.ID, broker int32, tier bool) error
+	// Image is the newest image.
+	Image() *meta.Image
+	// AlterPartitions asks the controller for other in-sync sets, on behalf of this broker. It may take as long as ctx allows.
+	AlterPartitions(ctx context.Context, leader int32, epoch int64, wishes []meta.AlterPartition) ([]meta.AlteredPartition, error)
 }
 
 // Manager holds this broker's partitions and keeps them as the metadata image says. It opens, leads and deletes them with a
@@ -28,6 +32,7 @@ type Manager struct {
 	table  table
 	wg     sync.WaitGroup
 
+	born    time.Time
 	running context.Context // until Close
 	cancel  context.CancelFunc
 
@@ -53,7 +58,7 @@ func NewManager(config Config, deps Deps) (*Manager, error) {
 	}
 	m := &Manager{
 		config: config, deps: deps, logger: deps.Logger,
-		table: newTable(), slots: make(map[replicaKey]*slot),
+		table: newTable(), slots: make(map[replicaKey]*slot), born: time.Now(),
 	}
 	m.work.L = &m.mu
 	m.running, m.cancel = context.WithCancel(context.Background())
@@ -137,7 +142,7 @@ func (m *Manager) Close(ctx context.Context) error {
 		close(done)
 	}()
 	for _, p := range m.table.all() {
-		p.resign(NoEpoch, ErrClosed)
+		p.resign(ErrClosed)
 	}
 	select {
 	case <-done:
@@ -145,10 +150,13 @@ func (m *Manager) Close(ctx context.Context) error {
 		return ctx.Err()
 	}
 	for _, p := range m.table.all() {
-		p.resign(NoEpoch, ErrClosed) // those that a worker was still opening
+		p.resign(ErrClosed) // those that a worker was still opening
 	}
 	return nil
 }
+
+// steady is a clock that nobody sets, in milliseconds: for leases and lags.
+func (m *Manager) steady() int64 { return time.Since(m.born).Milliseconds() }
 
 // now is the wall clock in milliseconds.
 func now() int64 { return time.Now().UnixMilli() }

@@ -45,7 +45,11 @@ type role struct {
 	start int64 // log end when the epoch was assigned
 
 	replicas []int32 // while leading
+	leader   int32   // while following: the broker that leads; NoReplica otherwise
 }
+
+// follows says that the partition is a follower here, which may serve clients up to its high watermark.
+func (r *role) follows() bool { return r.err != nil && !r.final() && r.leader >= 0 }
 
 // logger is made when it is needed: idle partitions have none.
 func (p *Partition) logger() *slog.Logger {

@@ -11,23 +11,28 @@ import (
 // Read returns what the local log holds from an offset on, as far as the reader may see. An offset that is only in the bucket
 // is not read here: the result says Cold, and ReadCold fetches it off the fast path.
 //
+// A replica's read says that it has, durably, everything below its offset: unless its log diverges, that counts for the high
+// watermark and for the in-sync set. The leader epoch is checked before the replica is looked up (KAFKA-14078).
+//
 // It never blocks on the bucket. The offsets in the result are set even when the error is ErrOffsetOutOfRange.
 func (p *Partition) Read(r ReadRequest) (ReadResult, error) {
-	err := p.admit(r.CurrentEpoch)
-	if err == nil && r.ReplicaID >= 0 && !slices.Contains(p.role.Load().replicas, r.ReplicaID) {
-		err = ErrNotLeader // of a partition with such a replica
-	}
+	err := p.admitReader(r)
 	if err != nil {
-		return ReadResult{HighWatermark: NoOffset, LastStable: NoOffset, LogStart: NoOffset}, err
+		return nothingRead, err
 	}
 	for {
 		o := p.log.Offsets()
-		res := ReadResult{HighWatermark: p.log.HighWatermark(), LastStable: p.log.LastStable(), LogStart: o.LogStart}
+		res := ReadResult{HighWatermark: p.log.HighWatermark(), LastStable: p.log.LastStable(), LogStart: o.LogStart, RemoteEnd: NoOffset}
 		if r.LastFetchedEpoch != NoEpoch {
 			diverging, err := p.diverging(r, o)
 			if err != nil || diverging != nil {
 				res.Diverging = diverging
 				return res, err
+			}
+		}
+		if r.ReplicaID >= 0 {
+			if err := p.fetchedBy(r, o, &res); err != nil {
+				return nothingRead, err
 			}
 		}
 		done, err := p.readLocal(r, o, &res)
@@ -38,6 +43,28 @@ func (p *Partition) Read(r ReadRequest) (ReadResult, error) {
 			return res, p.fromLog(err)
 		}
 	}
+}
+
+// nothingRead is the result of a read that was refused.
+var nothingRead = ReadResult{HighWatermark: NoOffset, LastStable: NoOffset, LogStart: NoOffset, RemoteEnd: NoOffset}
+
+// admitReader checks the reader's leader epoch, then whether this broker serves such a reader.
+func (p *Partition) admitReader(r ReadRequest) error {
+	err := p.admit(r.CurrentEpoch)
+	role := p.role.Load()
+	switch {
+	case r.ReplicaID >= 0:
+		if err == nil && !slices.Contains(role.replicas, r.ReplicaID) {
+			if r.CurrentEpoch == NoEpoch {
+				return ErrNotLeader // of a partition with such a replica
+			}
+			// The epoch is right, so this broker has not heard yet that the replica was added: it should ask again.
+			return ErrUnknownLeaderEpoch
+		}
+	case r.AnyReplica && role.follows() && errors.Is(err, ErrNotLeader):
+		return nil
+	}
+	return err
 }
 
 // readLocal is one attempt under one view of the offsets. done is false when it came to reading and that failed.

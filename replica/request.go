@@ -21,6 +21,8 @@ const (
 	NoEpoch     int32 = -1
 	NoOffset    int64 = -1
 	NoTimestamp int64 = -1
+	// NoBrokerEpoch is a replica's broker epoch not given (Fetch below version 15).
+	NoBrokerEpoch int64 = -1
 )
 
 // NoReplica is the replica id of a client.
@@ -64,7 +66,9 @@ type ReadRequest struct {
 	Isolation        int8
 	CurrentEpoch     int32 // the leader epoch the reader knows; NoEpoch: not given
 	LastFetchedEpoch int32 // epoch of the last record the reader has; NoEpoch: not given
-	ReplicaID        int32 // NoReplica for clients
+	ReplicaID        int32 // NoReplica for clients; any other id reads to the log's end and says what that replica has
+	ReplicaEpoch     int64 // broker epoch of that replica (KIP-903); NoBrokerEpoch: not given. Clients: not looked at
+	AnyReplica       bool  // a client may be answered by a follower (KIP-392: Fetch from version 11 on)
 }
 
 // ReadResult is what a read found. When Records is not nil, the caller must release it.
@@ -75,6 +79,7 @@ type ReadResult struct {
 	Aborted                   []batch.AbortedTxn // read_committed: those that touch the records; may be empty, nil otherwise
 	Diverging                 *Diverging         // the reader's log has left this one's lineage: it must truncate
 	Cold                      bool               // the offset is in the bucket only: ask again with ReadCold
+	RemoteEnd                 int64              // to replicas: the bucket's committed end; NoOffset when there is none or it is not known
 }
 
 // Diverging names the largest epoch not above the reader's, and where it ended here.

@@ -157,7 +157,7 @@ func (m *Manager) apply(s *slot, want desired) error {
 	}
 	if want.gone {
 		if s.p != nil {
-			s.p.resign(NoEpoch, ErrUnknownPartition)
+			s.p.resign(ErrUnknownPartition)
 		}
 		return nil
 	}
@@ -178,7 +178,7 @@ func (m *Manager) apply(s *slot, want desired) error {
 			return fmt.Errorf("lead: %w", err)
 		}
 	} else {
-		s.p.resign(want.state.Epoch, ErrNotLeader)
+		s.p.follow(want.state)
 	}
 	m.table.set(s.id, s.p)
 	return nil
@@ -194,7 +194,7 @@ func (m *Manager) open(id topic.Partition, set *settings) (*Partition, error) {
 	if m.deps.Archive != nil {
 		p.remote = m.deps.Archive.Partition(id)
 	}
-	p.role.Store(&role{err: ErrNotLeader, epoch: NoEpoch})
+	p.role.Store(&role{err: ErrNotLeader, epoch: NoEpoch, leader: NoReplica})
 	p.settings.Store(set)
 	p.counted.Store(isr.NoProgress)
 	o := log.Offsets()
@@ -231,7 +231,7 @@ func (p *Partition) configure(set *settings) {
 // goes. The tier manager's note is durable before the directory goes: a crash in between repeats the deletion.
 func (m *Manager) remove(s *slot, objects bool) error {
 	if s.p != nil {
-		s.p.resign(NoEpoch, ErrUnknownPartition)
+		s.p.resign(ErrUnknownPartition)
 		m.retention.forget(s.p)
 		m.compaction.forget(s.p)
 	}

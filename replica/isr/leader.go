@@ -1,6 +1,9 @@
 package isr
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // Leader is the pure state that decides a led partition's high watermark and who may be in its in-sync set. It takes events
 // (own progress, a follower's fetch, the controller's answers) and holds no lock, clock or file. Offsets are exclusive ends.
@@ -29,20 +32,38 @@ type Leader struct {
 	own       int64              // this replica's counted end
 	followers map[int32]follower // nil without followers
 	hw        int64
+	since     int64 // when the epoch began here, steady milliseconds
 }
 
-// follower is what the leader knows of another replica, in this leader epoch only.
+// follower is what the leader knows of another replica, in this leader epoch only. Times are steady milliseconds.
 type follower struct {
 	brokerEpoch int64
 	end         int64
+	caughtUp    int64 // the latest time of which it is known that it had then all that the leader had
+	fetched     int64 // when it fetched last
+	leaderEnd   int64 // the leader's end then
+}
+
+// Fetch is a follower's fetch that does not diverge: it has everything below End.
+type Fetch struct {
+	ID          int32
+	BrokerEpoch int64
+	LeaderEpoch int32
+	End         int64
+	LeaderEnd   int64 // this replica's end, counted or not
+	Now         int64 // steady milliseconds
 }
 
 // NoProgress is the end of a replica that has not fetched in this epoch.
 const NoProgress = int64(-1)
 
-// Leadership is what the controller's image says about a partition this broker leads. Its slices are the image's and are only
-// read.
+// longAgo is when a replica outside the in-sync set had all that the leader had, as long as nothing is known of it.
+const longAgo = int64(math.MinInt64 / 2)
+
+// Leadership is what the controller's image says about who leads a partition that this broker holds. Its slices are the
+// image's and are only read.
 type Leadership struct {
+	Leader         int32 // −1 while there is none
 	Epoch          int32
 	PartitionEpoch int32
 	Replicas       []int32
@@ -50,12 +71,13 @@ type Leadership struct {
 	MinISR         int
 }
 
-// Lead starts a leader epoch: start is the log's end when the epoch was assigned, hw the high watermark carried over.
-func Lead(self int32, l Leadership, start, hw int64) Leader {
+// Lead starts a leader epoch at the time given: start is the log's end when the epoch was assigned, hw the high watermark
+// carried over.
+func Lead(self int32, l Leadership, start, hw, now int64) Leader {
 	return Leader{
 		self: self, epoch: l.Epoch, epochStart: start, minISR: l.MinISR,
 		replicas: l.Replicas, committed: l.ISR, partitionEpoch: l.PartitionEpoch,
-		own: NoProgress, hw: hw,
+		own: NoProgress, hw: hw, since: now,
 	}
 }
 
@@ -103,21 +125,43 @@ func (s *Leader) Rejected() bool {
 	return s.advance()
 }
 
-// Fetched notes that a follower of this leader epoch has everything below end. A fetch of another leader epoch, of an
-// unknown replica or of an older incarnation of the broker counts for nothing.
-func (s *Leader) Fetched(id int32, brokerEpoch int64, epoch int32, end int64) bool {
-	if epoch != s.epoch || id == s.self || !slices.Contains(s.replicas, id) {
-		return false
+// Fetched notes a follower's fetch and reports whether the watermark moved. A fetch of another leader epoch, of an unknown
+// replica or of an older incarnation of the broker counts for nothing: known is false then.
+func (s *Leader) Fetched(f Fetch) (known, moved bool) {
+	if f.LeaderEpoch != s.epoch || f.ID == s.self || !slices.Contains(s.replicas, f.ID) {
+		return false, false
 	}
-	f, ok := s.followers[id]
-	if ok && brokerEpoch < f.brokerEpoch {
-		return false
+	old, ok := s.followers[f.ID]
+	switch {
+	case ok && f.BrokerEpoch < old.brokerEpoch:
+		return false, false
+	case !ok || f.BrokerEpoch > old.brokerEpoch:
+		old = follower{caughtUp: s.caughtUp(f.ID), leaderEnd: NoProgress}
+	}
+	next := follower{brokerEpoch: f.BrokerEpoch, end: f.End, caughtUp: old.caughtUp, fetched: f.Now, leaderEnd: f.LeaderEnd}
+	switch {
+	case f.End >= f.LeaderEnd:
+		next.caughtUp = max(old.caughtUp, f.Now)
+	case old.leaderEnd >= 0 && f.End >= old.leaderEnd:
+		next.caughtUp = max(old.caughtUp, old.fetched)
 	}
 	if s.followers == nil {
 		s.followers = make(map[int32]follower)
 	}
-	s.followers[id] = follower{brokerEpoch: brokerEpoch, end: end}
-	return s.advance()
+	s.followers[f.ID] = next
+	return true, s.advance()
+}
+
+// caughtUp is when a replica was last known to have all that the leader had: for a member of the in-sync set that has not
+// fetched yet, when the epoch began.
+func (s *Leader) caughtUp(id int32) int64 {
+	if f, ok := s.followers[id]; ok {
+		return f.caughtUp
+	}
+	if slices.Contains(s.committed, id) {
+		return s.since
+	}
+	return longAgo
 }
 
 // MayJoin reports whether a follower may be proposed for the in-sync set: it has fetched in this epoch under the broker
@@ -147,6 +191,9 @@ func (s *Leader) HighWatermark() int64 { return s.hw }
 
 // Own is this replica's counted end, NoProgress before the first report.
 func (s *Leader) Own() int64 { return s.own }
+
+// End is a replica's counted end, NoProgress while none is known in this epoch.
+func (s *Leader) End(id int32) int64 { return s.endOf(id) }
 
 // InSync is the in-sync set as the controller has committed it, to be read only.
 func (s *Leader) InSync() []int32 { return s.committed }

@@ -8,7 +8,7 @@ import (
 )
 
 func led(minISR int, replicas, set []int32) Leader {
-	return Lead(1, Leadership{Epoch: 5, PartitionEpoch: 1, Replicas: replicas, ISR: set, MinISR: minISR}, 100, 100)
+	return Lead(1, Leadership{Epoch: 5, PartitionEpoch: 1, Replicas: replicas, ISR: set, MinISR: minISR}, 100, 100, 0)
 }
 
 func TestOneReplicaAdvancesWithItsOwnDurableEnd(t *testing.T) {
@@ -33,7 +33,7 @@ func TestWatermarkStandsWhileTheSetIsBelowTheMinimum(t *testing.T) {
 	if s.Enough() || s.Progressed(200) || s.hw != 100 {
 		t.Fatalf("hw moved to %d with one of two required", s.hw)
 	}
-	s.Fetched(2, 9, 5, 200)
+	s.Fetched(Fetch{ID: 2, BrokerEpoch: 9, LeaderEpoch: 5, End: 200, LeaderEnd: 400})
 	if !s.Accepted([]int32{1, 2}, 2) {
 		t.Fatal("an accepted expansion must recompute the watermark")
 	}
@@ -45,7 +45,7 @@ func TestWatermarkStandsWhileTheSetIsBelowTheMinimum(t *testing.T) {
 
 func TestProposedMemberHoldsTheWatermarkUntilTheAnswer(t *testing.T) {
 	s := led(1, []int32{1, 2}, []int32{1})
-	s.Fetched(2, 9, 5, 100)
+	s.Fetched(Fetch{ID: 2, BrokerEpoch: 9, LeaderEpoch: 5, End: 100, LeaderEnd: 400})
 	if !s.MayJoin(2, 9) {
 		t.Fatal("caught-up follower may join")
 	}
@@ -75,14 +75,14 @@ func TestShrinkingSetCountsBothUntilTheAnswer(t *testing.T) {
 func TestStaleFetchesCountForNothing(t *testing.T) {
 	s := led(1, []int32{1, 2}, []int32{1, 2})
 	s.Progressed(150)
-	if s.Fetched(2, 9, 4, 150) {
+	if _, moved := s.Fetched(Fetch{ID: 2, BrokerEpoch: 9, LeaderEpoch: 4, End: 150}); moved {
 		t.Fatal("fetch of an older leader epoch counted")
 	}
-	if s.Fetched(3, 9, 5, 150) {
+	if known, moved := s.Fetched(Fetch{ID: 3, BrokerEpoch: 9, LeaderEpoch: 5, End: 150}); known || moved {
 		t.Fatal("fetch of a stranger counted")
 	}
-	s.Fetched(2, 9, 5, 120)
-	if s.Fetched(2, 8, 5, 150) || s.hw != 120 {
+	s.Fetched(Fetch{ID: 2, BrokerEpoch: 9, LeaderEpoch: 5, End: 120, LeaderEnd: 400})
+	if known, moved := s.Fetched(Fetch{ID: 2, BrokerEpoch: 8, LeaderEpoch: 5, End: 150}); known || moved || s.hw != 120 {
 		t.Fatal("fetch of an older incarnation counted")
 	}
 }
@@ -93,11 +93,11 @@ func TestJoinNeedsTheEpochStartTheWatermarkAndTheBrokerEpoch(t *testing.T) {
 	if s.MayJoin(2, 9) {
 		t.Fatal("never fetched in this epoch")
 	}
-	s.Fetched(2, 9, 5, 149)
+	s.Fetched(Fetch{ID: 2, BrokerEpoch: 9, LeaderEpoch: 5, End: 149, LeaderEnd: 400})
 	if s.MayJoin(2, 9) {
 		t.Fatal("below the watermark")
 	}
-	s.Fetched(2, 9, 5, 150)
+	s.Fetched(Fetch{ID: 2, BrokerEpoch: 9, LeaderEpoch: 5, End: 150, LeaderEnd: 400})
 	if s.MayJoin(2, 10) || !s.MayJoin(2, 9) {
 		t.Fatal("broker epoch must match")
 	}
@@ -144,7 +144,7 @@ func TestWatermarkInvariants(t *testing.T) {
 			case 1, 2:
 				id := rapid.SampledFrom(replicas[1:]).Draw(t, "follower")
 				end := rapid.Int64Range(90, 300).Draw(t, "end")
-				s.Fetched(id, 9, 5, end)
+				s.Fetched(Fetch{ID: id, BrokerEpoch: 9, LeaderEpoch: 5, End: end, LeaderEnd: 400})
 				ends[id] = end
 			case 3:
 				s.Propose(set())

@@ -1,0 +1,58 @@
+package replica
+
+import (
+	"github.com/varvelog/varve/hot"
+	"github.com/varvelog/varve/replica/isr"
+)
+
+// fetchedBy notes a follower's fetch, after its epoch and lineage were found right. An offset this log does not have, or a
+// fetch that does not say of which epoch it is, proves nothing. What the fetch moves is in the result.
+func (p *Partition) fetchedBy(r ReadRequest, o hot.Offsets, res *ReadResult) error {
+	if r.CurrentEpoch == NoEpoch || r.Offset < o.LocalStart || r.Offset > o.End {
+		return nil
+	}
+	p.mu.Lock()
+	role := p.role.Load()
+	if role.err != nil {
+		p.mu.Unlock()
+		return role.err
+	}
+	known, moved := p.isr.Fetched(isr.Fetch{
+		ID: r.ReplicaID, BrokerEpoch: r.ReplicaEpoch, LeaderEpoch: r.CurrentEpoch, End: r.Offset, LeaderEnd: o.End, Now: p.m.steady(),
+	})
+	p.settle(moved)
+	if !known {
+		return ErrNotLeader // of this incarnation of the follower: a later one has fetched
+	}
+	res.HighWatermark, res.LastStable = p.log.HighWatermark(), p.log.LastStable()
+	if p.tiered() {
+		res.RemoteEnd = p.log.RemoteEnd()
+	}
+	return nil
+}
+
+// PreferredReplica names the follower that a consumer in a rack should rather read an offset from: an in-sync one in that rack
+// which has the offset, the most advanced of several. NoReplica when it should stay here: there is none, or this broker is
+// in the rack itself (KIP-392).
+func (p *Partition) PreferredReplica(rack string, offset int64) int32 {
+	if rack == "" {
+		return NoReplica
+	}
+	brokers := p.m.deps.Meta.Image().Brokers
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.role.Load().err != nil || brokers[p.m.config.NodeID].Rack == rack {
+		return NoReplica
+	}
+	best, most := NoReplica, offset-1
+	for _, id := range p.isr.InSync() {
+		b, ok := brokers[id]
+		if !ok || id == p.m.config.NodeID || b.Rack != rack || !b.Active() {
+			continue
+		}
+		if end := p.isr.End(id); end > most {
+			best, most = id, end
+		}
+	}
+	return best
+}
