@@ -13,7 +13,7 @@ import (
 // there are) or to the look pool.
 func (m *Manager) carryOut(fx effect) {
 	if b, ok := fx.(fxBury); ok {
-		m.wg.Go(func() { m.bury(b) })
+		m.start(b, b.timeoutMillis, func() { m.bury(b) })
 		return
 	}
 	r := refOf(fx)
@@ -24,11 +24,11 @@ func (m *Manager) carryOut(fx effect) {
 	a := answer{p: r.p, gen: r.gen}
 	switch e := fx.(type) {
 	case fxLook:
-		m.looks.add(func() { m.look(l, e, a) })
+		m.peek(e, func() { m.look(l, e, a) })
 	case fxRoll:
-		m.looks.add(func() { m.post(evRolled{a.with(l.call(l.log.Roll))}) })
+		m.peek(e, func() { m.post(evRolled{a.with(l.call(l.log.Roll))}) })
 	case fxAdvanceStart:
-		m.looks.add(func() {
+		m.peek(e, func() {
 			m.post(evStarted{a.with(l.call(func() error { return l.log.AdvanceLogStart(e.offset) }))})
 		})
 	case fxSetRemoteEnd:
@@ -56,21 +56,21 @@ func (m *Manager) carryOutCall(l *Leadership, fx effect, a answer) {
 	ctx := l.ctx
 	switch e := fx.(type) {
 	case fxLoad:
-		m.wg.Go(func() { m.load(ctx, l, e, a) })
+		m.start(e, e.timeoutMillis, func() { m.load(ctx, l, e, a) })
 	case fxClaim:
-		m.wg.Go(func() { m.claim(ctx, l, e, a) })
+		m.start(e, e.timeoutMillis, func() { m.claim(ctx, l, e, a) })
 	case fxUpload:
-		m.wg.Go(func() { m.upload(ctx, l, e, a) })
+		m.start(e, e.timeoutMillis, func() { m.upload(ctx, l, e, a) })
 	case fxCommit:
-		m.wg.Go(func() { m.commit(ctx, l, e, a) })
+		m.start(e, e.timeoutMillis, func() { m.commit(ctx, l, e, a) })
 	case fxOldest:
-		m.wg.Go(func() { m.oldest(ctx, l, e, a) })
+		m.start(e, e.timeoutMillis, func() { m.oldest(ctx, l, e, a) })
 	case fxMarked:
-		m.wg.Go(func() { m.marked(ctx, l, e, a) })
+		m.start(e, e.timeoutMillis, func() { m.marked(ctx, l, e, a) })
 	case fxDelete:
-		m.wg.Go(func() { m.remove(ctx, l, e, a) })
+		m.start(e, e.timeoutMillis, func() { m.remove(ctx, l, e, a) })
 	case fxCollect:
-		m.wg.Go(func() { m.collect(ctx, l, e, a) })
+		m.start(e, e.timeoutMillis, func() { m.collect(ctx, l, e, a) })
 	default:
 		panic(fmt.Sprintf("tier: effect %T is not carried out", fx))
 	}
@@ -106,6 +106,10 @@ const deadlineSlack = 5 * time.Second
 // still does in the store is an unknown outcome like any other.
 func within[T any](m *Manager, ctx context.Context, timeoutMillis int64, fn func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(timeoutMillis)*time.Millisecond)
+	if m.stepped != nil {
+		defer cancel()
+		return fn(ctx)
+	}
 	type result struct {
 		v   T
 		err error

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"time"
 
 	"github.com/varvelog/varve/meta/topic"
 	"github.com/varvelog/varve/tier/objstore"
@@ -28,7 +27,7 @@ type collection struct {
 func (m *Manager) collect(ctx context.Context, l *Leadership, e fxCollect, a answer) {
 	run := collection{
 		archive: m.archive, remote: l.remote, epoch: e.epoch, lifetimeMillis: e.lifetimeMillis,
-		own: l.ownKeys, wall: func() int64 { return time.Now().UnixMilli() },
+		own: l.ownKeys, wall: func() int64 { return m.now().wall },
 		removed: func(keys []string) {
 			m.log.Info("removed orphaned objects", "topic", e.p.Topic, "partition", e.p.Index,
 				"objects", len(keys), "first", keys[0])

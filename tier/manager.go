@@ -32,6 +32,8 @@ type Manager struct {
 	wg     sync.WaitGroup
 	signal chan struct{} // the inbox is not empty
 	looks  *lookPool
+	// stepped is nil but in a simulation, which runs the calls itself.
+	stepped *Stepped
 
 	core  *core                  // owned by the loop
 	byGen map[uint64]*Leadership // owned by the loop
@@ -49,6 +51,20 @@ const lookWorkers = 4
 // NewManager starts the manager's workers. The archive must outlive it. Topic
 // deletions that the journal still holds go on.
 func NewManager(cfg ManagerConfig, archive *Archive, deps ManagerDeps) (*Manager, error) {
+	m, err := newManager(cfg, archive, deps)
+	if err != nil {
+		return nil, err
+	}
+	m.looks = newLookPool()
+	for range lookWorkers {
+		m.wg.Go(func() { m.looks.run(m.ctx) })
+	}
+	m.wg.Go(m.loop)
+	return m, nil
+}
+
+// newManager makes a manager that has nobody yet to do its work.
+func newManager(cfg ManagerConfig, archive *Archive, deps ManagerDeps) (*Manager, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -71,14 +87,9 @@ func NewManager(cfg ManagerConfig, archive *Archive, deps ManagerDeps) (*Manager
 	m.rate.bucket = newBucket(max(cfg.UploadBytesPerSecond, 0))
 	m.rate.now = func() int64 { return m.now().steady }
 	m.ctx, m.cancel = context.WithCancel(context.Background())
-	m.looks = newLookPool()
-	for range lookWorkers {
-		m.wg.Go(func() { m.looks.run(m.ctx) })
-	}
 	for _, p := range unfinished {
 		m.post(evTopicDeleted{p})
 	}
-	m.wg.Go(m.loop)
 	return m, nil
 }
 
@@ -95,13 +106,39 @@ func (c ManagerConfig) core() coreConfig {
 }
 
 func (m *Manager) now() instant {
+	if m.stepped != nil {
+		wall, steady := m.stepped.clock()
+		return instant{wall, steady}
+	}
 	t := time.Now()
 	return instant{wall: t.UnixMilli(), steady: t.Sub(m.born).Milliseconds() + 1}
+}
+
+// start runs a call that may block on the store.
+func (m *Manager) start(fx effect, timeoutMillis int64, fn func()) {
+	if m.stepped != nil {
+		m.stepped.ask(fx, timeoutMillis, fn)
+		return
+	}
+	m.wg.Go(fn)
+}
+
+// peek runs a short call to a local log.
+func (m *Manager) peek(fx effect, fn func()) {
+	if m.stepped != nil {
+		m.stepped.ask(fx, 0, fn)
+		return
+	}
+	m.looks.add(fn)
 }
 
 // post hands the core an event. The inbox is bounded by what is in flight: one
 // answer for each effect, one wake for each partition.
 func (m *Manager) post(ev event) {
+	if m.stepped != nil && m.stepped.capture != nil {
+		*m.stepped.capture = append(*m.stepped.capture, ev)
+		return
+	}
 	m.mu.Lock()
 	if m.closed {
 		m.mu.Unlock()

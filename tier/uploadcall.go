@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/varvelog/varve/tier/objstore"
 )
@@ -29,7 +28,7 @@ func (m *Manager) upload(ctx context.Context, l *Leadership, e fxUpload, a answe
 		if err != nil {
 			return built{}, err
 		}
-		obj, err := l.remote.Build(ctx, seg, BuildOptions{LeaderEpoch: e.epoch, From: e.from, Now: time.Now().UnixMilli()})
+		obj, err := l.remote.Build(ctx, seg, BuildOptions{LeaderEpoch: e.epoch, From: e.from, Now: m.now().wall})
 		if err != nil {
 			return built{}, err
 		}
