@@ -18,7 +18,7 @@ import (
 // startCluster is a server over a real metadata quorum of one and fake partitions that follow it.
 func startCluster(t *testing.T, settings map[string]string, change func(*Config)) *testServer {
 	t.Helper()
-	given := map[string]string{"node.id": "1"}
+	given := map[string]string{"node.id": "1", "auto.create.topics.enable": "false"} // tests create what they name
 	for k, v := range settings {
 		given[k] = v
 	}

@@ -19,9 +19,10 @@ type Config struct {
 	OffsetsRetentionMillis      int64
 	OffsetsRetentionCheckMillis int64
 
-	// TopicPartitions, TopicReplicas and TopicSegmentBytes are those of the offsets topic when it is created.
+	// TopicPartitions, TopicReplicas and TopicSegmentBytes are those of the offsets topic when it is created. How many
+	// replicas it gets depends on how many brokers there are.
 	TopicPartitions   int32
-	TopicReplicas     int16
+	TopicReplicas     func(brokers int) int16
 	TopicSegmentBytes int32
 	Codec             batch.Codec
 
@@ -58,7 +59,7 @@ func ConfigFrom(b *conf.Broker) Config {
 		OffsetsRetentionMillis:      int64(b.OffsetsRetentionMinutes) * 60_000,
 		OffsetsRetentionCheckMillis: b.OffsetsRetentionCheckIntervalMillis,
 		TopicPartitions:             b.OffsetsTopicNumPartitions,
-		TopicReplicas:               b.OffsetsTopicReplicationFactor,
+		TopicReplicas:               func(brokers int) int16 { return b.InternalReplicas("offsets.topic.replication.factor", brokers) },
 		TopicSegmentBytes:           b.OffsetsTopicSegmentBytes,
 		Codec:                       batch.Codec(b.OffsetsTopicCompressionCodec),
 		CommitMillis:                int64(b.OffsetsCommitTimeoutMillis),
@@ -72,6 +73,8 @@ func ConfigFrom(b *conf.Broker) Config {
 // Validate refuses what cannot work.
 func (c *Config) Validate() error {
 	switch {
+	case c.TopicReplicas == nil:
+		return fmt.Errorf("%w: replicas of the offsets topic are not set", ErrInvalidConfig)
 	case c.TopicPartitions < 1:
 		return fmt.Errorf("%w: offsets.topic.num.partitions %d", ErrInvalidConfig, c.TopicPartitions)
 	case c.QueueMax < 1 || c.BatchBytesMax < 1024 || c.CommitMillis < 1:

@@ -35,7 +35,7 @@ type script struct {
 const scriptStart = 1_000_000
 
 func newScript(t *testing.T) *script {
-	s := &script{t: t, cfg: DefaultConfig(), now: scriptStart, open: map[uint64]bool{}}
+	s := &script{t: t, cfg: testConfig(), now: scriptStart, open: map[uint64]bool{}}
 	return s
 }
 
@@ -380,7 +380,7 @@ func countOffsets(g *group) int {
 }
 
 func TestSettingTheClockEndsNoSession(t *testing.T) {
-	cfg := DefaultConfig()
+	cfg := testConfig()
 	c := newCore(&cfg, 0)
 	const day = 24 * 60 * 60 * 1000
 	c.skew = 20_000 * day // it is 2024

@@ -29,7 +29,7 @@ func FuzzReplay(f *testing.F) {
 		many.Members[i].MemberID = strconv.Itoa(i)
 	}
 	f.Add(groupKey("g"), many.AppendTo(nil))
-	cfg := DefaultConfig()
+	cfg := testConfig()
 	f.Fuzz(func(t *testing.T, key, value []byte) {
 		var core *core
 		var err error

@@ -13,3 +13,11 @@ func TestMain(m *testing.M) {
 	_ = flag.Set("rapid.steps", "60")
 	goleak.VerifyTestMain(m)
 }
+
+// testConfig is the default but for the pause in which a new group waits for
+// more members, which would come into every story.
+func testConfig() Config {
+	c := DefaultConfig()
+	c.InitialRebalanceMillis = 0
+	return c
+}

@@ -34,7 +34,7 @@ var (
 
 func newWorld(t *rapid.T) *world {
 	w := &world{
-		t: t, cfg: DefaultConfig(), now: 1_000_000, open: map[uint64]any{}, members: map[string][]string{},
+		t: t, cfg: testConfig(), now: 1_000_000, open: map[uint64]any{}, members: map[string][]string{},
 		generations: map[string]int32{}, committed: map[string]int64{},
 	}
 	w.cfg.InitialRebalanceMillis = rapid.SampledFrom([]int32{0, 3000}).Draw(t, "delay")

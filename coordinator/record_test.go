@@ -137,7 +137,7 @@ func TestRecordsOfEveryVersionAreRead(t *testing.T) {
 		{"offset v3", goldenOffsetKey, "0003 0000000000000007 00000001 0000 0000000000000001", "t/2=7"},
 		{"offset v4", goldenOffsetKey, goldenOffsetValue, "t/2=1000"},
 	} {
-		cfg := DefaultConfig()
+		cfg := testConfig()
 		core := newCore(&cfg, 0)
 		if err := core.replay(noProducer, annotated(t, c.key), annotated(t, c.value)); err != nil {
 			t.Errorf("%s: %v", c.name, err)
@@ -158,7 +158,7 @@ func TestRecordsOfEveryVersionAreRead(t *testing.T) {
 		{"group v1", "0001" + head + "00000001 0003 'c-1' 0001 'c' 0001 'h' 0000ea60 00002710 00000001 00 00000001 01", 60_000},
 		{"group v2", "0002" + head + "0000000000000001 00000001 0003 'c-1' 0001 'c' 0001 'h' 0000ea60 00002710 00000001 00 00000001 01", 60_000},
 	} {
-		cfg := DefaultConfig()
+		cfg := testConfig()
 		core := newCore(&cfg, 0)
 		if err := core.replay(noProducer, annotated(t, goldenGroupKey), annotated(t, c.value)); err != nil {
 			t.Errorf("%s: %v", c.name, err)
@@ -173,7 +173,7 @@ func TestRecordsOfEveryVersionAreRead(t *testing.T) {
 }
 
 func TestUnknownAndBrokenRecordsChangeNothing(t *testing.T) {
-	cfg := DefaultConfig()
+	cfg := testConfig()
 	core := newCore(&cfg, 0)
 	// A group of the newer protocol: passed over.
 	if err := core.replay(noProducer, annotated(t, "0003 0001 'g'"), annotated(t, "0000 00000001")); err != nil {

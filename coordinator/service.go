@@ -53,9 +53,9 @@ type service struct {
 // topicSettings is how an internal topic is created.
 type topicSettings struct {
 	partitions   int32
-	replicas     int16
+	replicas     func(brokers int) int16
 	segmentBytes int32
-	minISR       int32 // 0: the broker's default
+	minISR       func(replicas int16) int32 // nil: the broker's default
 }
 
 // start fills in what every service needs and starts looking for partitions led here.
@@ -261,11 +261,12 @@ func (c *service) makeTopic(ctx context.Context) error {
 		{Name: "compression.type", Value: value("producer")},
 		{Name: "segment.bytes", Value: value(fmt.Sprint(c.made.segmentBytes))},
 	}
-	if c.made.minISR > 0 {
-		settings = append(settings, meta.ConfigValue{Name: "min.insync.replicas", Value: value(fmt.Sprint(c.made.minISR))})
+	replicas := c.made.replicas(len(c.meta.Image().Brokers))
+	if c.made.minISR != nil {
+		settings = append(settings, meta.ConfigValue{Name: "min.insync.replicas", Value: value(fmt.Sprint(c.made.minISR(replicas)))})
 	}
 	made, err := c.meta.CreateTopics(ctx, []meta.NewTopic{{
-		Name: c.topic, Partitions: c.made.partitions, ReplicationFactor: c.made.replicas, Configs: settings,
+		Name: c.topic, Partitions: c.made.partitions, ReplicationFactor: replicas, Configs: settings,
 	}}, false)
 	if err == nil && len(made) == 1 {
 		err = made[0].Err

@@ -180,7 +180,7 @@ type rig struct {
 
 func bubble(t *testing.T, fn func(r *rig)) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg := DefaultConfig()
+		cfg := testConfig()
 		cfg.NodeID = 1
 		r := &rig{t: t, log: newMemLog(2), meta: newMemMetadata(t, 2), cfg: cfg}
 		r.open()
@@ -406,7 +406,7 @@ func TestDeposedCoordinatorSaysSo(t *testing.T) {
 
 func TestRequestsWaitAWhileForTheLogToBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &rig{t: t, log: newMemLog(2), meta: newMemMetadata(t, 2), cfg: DefaultConfig()}
+		r := &rig{t: t, log: newMemLog(2), meta: newMemMetadata(t, 2), cfg: testConfig()}
 		r.cfg.NodeID = 1
 		r.log.reading = make(chan struct{})
 		r.open()
@@ -441,7 +441,7 @@ func TestRequestsWaitAWhileForTheLogToBeRead(t *testing.T) {
 
 func TestLeadershipThatChangesWhileTheLogIsReadIsReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &rig{t: t, log: newMemLog(2), meta: newMemMetadata(t, 2), cfg: DefaultConfig()}
+		r := &rig{t: t, log: newMemLog(2), meta: newMemMetadata(t, 2), cfg: testConfig()}
 		r.cfg.NodeID = 1
 		reading := make(chan struct{})
 		r.log.reading = reading
@@ -504,7 +504,7 @@ func TestCommitsThatComeTogetherShareAnAppend(t *testing.T) {
 
 func TestQueueIsBoundedAndWaitingCanBeGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &rig{t: t, log: newMemLog(2), meta: newMemMetadata(t, 2), cfg: DefaultConfig()}
+		r := &rig{t: t, log: newMemLog(2), meta: newMemMetadata(t, 2), cfg: testConfig()}
 		r.cfg.NodeID, r.cfg.QueueMax = 1, 2
 		r.open()
 		hold := make(chan struct{})
@@ -595,7 +595,7 @@ func TestOffsetsOfADeletedTopicAreDropped(t *testing.T) {
 
 func TestOffsetsTopicIsCreatedWhenItIsFirstNeeded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &rig{t: t, log: newMemLog(50), meta: newMemMetadata(t, 0), cfg: DefaultConfig()}
+		r := &rig{t: t, log: newMemLog(50), meta: newMemMetadata(t, 0), cfg: testConfig()}
 		r.cfg.NodeID = 1
 		r.open()
 		defer r.close()
@@ -618,7 +618,7 @@ func TestOffsetsTopicIsCreatedWhenItIsFirstNeeded(t *testing.T) {
 			settings[c.Name] = *c.Value
 		}
 		want := map[string]string{"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600"}
-		if made.Name != topic.ConsumerOffsets || made.Partitions != 50 || made.ReplicationFactor != r.cfg.TopicReplicas || !maps.Equal(settings, want) {
+		if made.Name != topic.ConsumerOffsets || made.Partitions != 50 || made.ReplicationFactor != 1 || !maps.Equal(settings, want) {
 			t.Errorf("created %+v with %v", made, settings)
 		}
 		r.meta.topic(t, topic.ConsumerOffsets, topic.ID{1}, 50)

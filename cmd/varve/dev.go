@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,7 +25,8 @@ const (
 )
 
 // devSettings are the settings of one node on embedded defaults: everything
-// under dir, with a folder as the bucket unless a store is named.
+// under dir, with a folder as the bucket unless a store is named. Like Kafka's
+// quickstart it has new groups wait for nobody.
 func devSettings(dir, listen, http, store string) settings {
 	if store == "" {
 		if abs, err := filepath.Abs(dir); err == nil {
@@ -33,12 +35,12 @@ func devSettings(dir, listen, http, store string) settings {
 		store = "file://" + filepath.Join(dir, "bucket")
 	}
 	return settings{
-		"node.id":                   "1",
-		"listeners":                 "PLAINTEXT://" + listen,
-		"log.dirs":                  dir,
-		"auto.create.topics.enable": "true",
-		"varve.http.listen":         http,
-		"varve.tier.store":          store,
+		"node.id":                          "1",
+		"listeners":                        "PLAINTEXT://" + listen,
+		"log.dirs":                         dir,
+		"group.initial.rebalance.delay.ms": "0",
+		"varve.http.listen":                http,
+		"varve.tier.store":                 store,
 	}
 }
 
@@ -79,26 +81,38 @@ func devCommand() *cobra.Command {
 func serveCommand() *cobra.Command {
 	var (
 		config string
+		join   []string
 		set    []string
 		run    runner
 	)
 	cmd := &cobra.Command{
 		Use:   "serve --config FILE",
-		Short: "Run a node in production, from a YAML file, the environment and flags",
+		Short: "Run a node in production, alone or in a cluster, from a YAML file, the environment and flags",
 		Long: "Settings carry Kafka's names and defaults; Varve's own start with varve. They are taken from the\n" +
 			"file, then from the environment (VARVE_NUM_PARTITIONS is num.partitions, VARVE_TIER_STORE is\n" +
 			"varve.tier.store), then from --set; the later wins. An unknown name is an error, but for the variables\n" +
-			"that Kubernetes injects for a Service named varve: those are left out, with a warning.",
+			"that Kubernetes injects for a Service named varve: those are left out, with a warning.\n\n" +
+			"A cluster is formed by nodes that have the same controller.quorum.voters (1@HOST:PORT,2@…, their CONTROLLER\n" +
+			"listeners); a further node joins it with --join HOST:PORT of running brokers. Each has a node.id of its own,\n" +
+			"which is kept with its data.",
+		Example: "  varve serve --config varve.yaml\n" +
+			"  varve serve --config varve.yaml --join broker1.example.com:9092,broker2.example.com:9092",
 		Args: needs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s := settings{}
-			if config == "" {
-				return errors.New("--config FILE is needed; for a node on embedded defaults use `varve dev`")
+			var fileErr error
+			if config != "" {
+				fileErr = s.addFile(config)
 			}
-			fileErr := s.addFile(config)
 			ignored, envErr := s.addEnvironment(os.Environ())
+			if len(join) > 0 {
+				set = append(set, "controller.quorum.bootstrap.servers="+strings.Join(join, ","))
+			}
 			if err := errors.Join(fileErr, envErr, s.addPairs(set)); err != nil {
 				return err
+			}
+			if len(s) == 0 {
+				return errors.New("no settings: name a file with --config FILE; for a node on embedded defaults use `varve dev`")
 			}
 			run.ignored = ignored
 			if s.inMemory() {
@@ -108,6 +122,7 @@ func serveCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&config, "config", "", "YAML file of broker settings")
+	cmd.Flags().StringSliceVar(&join, "join", nil, "HOST:PORT,… of running brokers whose cluster to join (controller.quorum.bootstrap.servers)")
 	cmd.Flags().StringArrayVar(&set, "set", nil, "a broker setting, NAME=VALUE, repeatable")
 	run.flags(cmd)
 	return cmd
@@ -196,9 +211,10 @@ func (r *runner) ready(n *node) error {
 		return nil
 	}
 	b, err := json.Marshal(struct {
+		Node  int32  `json:"node"`
 		Kafka string `json:"kafka"`
 		HTTP  string `json:"http"`
-	}{n.Kafka, n.HTTP})
+	}{n.conf.NodeID, n.Kafka, n.HTTP})
 	if err != nil {
 		return err
 	}

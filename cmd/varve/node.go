@@ -9,12 +9,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/hashicorp/raft"
 	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/varvelog/varve/broker"
@@ -38,6 +37,10 @@ import (
 type node struct {
 	Kafka string // address for clients
 	HTTP  string // address of the console; "" when there is none
+
+	host      string // what others are told
+	port      int32
+	transport raft.Transport // of the metadata quorum; nil in a node without a controller listener
 
 	dir     string
 	conf    conf.Broker
@@ -86,7 +89,6 @@ func startNode(ctx context.Context, s settings, log *slog.Logger) (_ *node, err 
 	if err != nil {
 		return nil, err
 	}
-	n.onClose("listener", func(context.Context) error { return ignoreClosed(listener.Close()) })
 	console, err := n.listenHTTP()
 	if err != nil {
 		return nil, err
@@ -149,6 +151,7 @@ func (n *node) tellRecovery(held int) {
 		"partitions", held, "recovered", s.Recovered.Load(), "bytes_read", s.RecoveredBytes.Load(), "bytes_cut", s.CutBytes.Load())
 }
 
+// ignoreClosed takes a listener that somebody else has closed for closed.
 func ignoreClosed(err error) error {
 	if errors.Is(err, net.ErrClosed) {
 		return nil
@@ -188,88 +191,18 @@ func (n *node) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// listen takes the one plain listener that is served. It is opened before
-// anything else, so that a taken address is said before any data is touched.
-func (n *node) listen() (net.Listener, error) {
-	address, err := plainAddress("listeners", n.conf.Listeners)
-	if err != nil {
-		return nil, err
-	}
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("listen for Kafka clients: %w: stop what uses the address, or choose another with --listen or listeners", err)
-	}
-	n.Kafka = l.Addr().String()
-	return l, nil
-}
-
-// plainAddress reads a listener setting of the form PLAINTEXT://HOST:PORT.
-func plainAddress(name, value string) (string, error) {
-	protocol, address, ok := strings.Cut(value, "://")
-	if !ok || strings.Contains(address, ",") || !strings.EqualFold(protocol, "PLAINTEXT") {
-		return "", fmt.Errorf("%s=%s: one listener PLAINTEXT://HOST:PORT is served", name, value)
-	}
-	return address, nil
-}
-
-// advertised is the address that clients are told. As in Kafka a listener
-// without a host advertises the name of this machine, and the addresses that
-// mean "everywhere" are none to tell anybody.
-func (n *node) advertised() (host string, port int32, err error) {
-	address := n.Kafka
-	if own, err := n.hostless(); err != nil {
-		return "", 0, err
-	} else if own != "" {
-		address = own
-	}
-	if n.conf.AdvertisedListeners != n.conf.Listeners {
-		if address, err = plainAddress("advertised.listeners", n.conf.AdvertisedListeners); err != nil {
-			return "", 0, err
-		}
-	}
-	host, portText, err := net.SplitHostPort(address)
-	if err != nil {
-		return "", 0, fmt.Errorf("advertised.listeners: %w", err)
-	}
-	if ip := net.ParseIP(host); host == "" || (ip != nil && ip.IsUnspecified()) {
-		return "", 0, fmt.Errorf("listeners=%s listens everywhere, which is no address to reach: set advertised.listeners=PLAINTEXT://HOST:PORT to where clients reach this node, as the example in the README does", n.conf.Listeners)
-	}
-	p, err := strconv.ParseInt(portText, 10, 32)
-	if err != nil {
-		return "", 0, fmt.Errorf("advertised.listeners: port %q: %w", portText, err)
-	}
-	return host, int32(p), nil
-}
-
-// hostless gives the address to advertise for a listener without a host, and
-// "" for any other.
-func (n *node) hostless() (string, error) {
-	configured, err := plainAddress("listeners", n.conf.Listeners)
-	if err != nil || !strings.HasPrefix(configured, ":") {
-		return "", err
-	}
-	name, err := os.Hostname()
-	if err != nil {
-		return "", fmt.Errorf("find the name of this machine to advertise (or set advertised.listeners=PLAINTEXT://HOST:PORT): %w", err)
-	}
-	_, port, err := net.SplitHostPort(n.Kafka)
-	return net.JoinHostPort(name, port), err
-}
-
 func (n *node) openMeta(ctx context.Context) (err error) {
-	host, port, err := n.advertised()
-	if err != nil {
-		return err
+	cfg := meta.Config{Dir: filepath.Join(n.dir, "meta"), NodeID: n.conf.NodeID, Broker: n.conf}
+	for _, v := range n.conf.QuorumVoters {
+		cfg.Voters = append(cfg.Voters, meta.Voter{NodeID: v.ID, Address: v.Address})
 	}
-	n.meta, err = meta.Open(
-		meta.Config{Dir: filepath.Join(n.dir, "meta"), NodeID: n.conf.NodeID, Broker: n.conf},
-		meta.Deps{Logger: n.log.With("room", "meta"), Fatal: n.fail})
+	n.meta, err = meta.Open(cfg, meta.Deps{Transport: n.transport, Logger: n.log.With("room", "meta"), Fatal: n.fail})
 	if err != nil {
 		return fmt.Errorf("open the metadata in %s: %w%s", filepath.Join(n.dir, "meta"), err, directoryHint(err, n.dir))
 	}
 	n.onClose("metadata", n.meta.Close)
 	n.self, err = n.meta.RegisterBroker(ctx, meta.Registration{
-		ID: n.conf.NodeID, Host: host, Port: port, Rack: n.conf.Rack, Incarnation: topic.NewID()})
+		ID: n.conf.NodeID, Host: n.host, Port: n.port, Rack: n.conf.Rack, Incarnation: topic.NewID()})
 	if err != nil {
 		return fmt.Errorf("register broker %d: %w", n.conf.NodeID, err)
 	}

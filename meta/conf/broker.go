@@ -20,9 +20,16 @@ type Broker struct {
 	AdvertisedListeners         string // Listeners when it is not set
 	ListenerSecurityProtocolMap string
 	InterBrokerListenerName     string
-	ControllerQuorumVoters      []string
-	MetadataLogDir              string // "" means beside the data
-	MetadataSnapshotBytes       int64
+	ControllerListenerNames     []string
+	ControllerQuorumVoters      []string // as given
+	QuorumVoters                []Voter  // the same, parsed
+	// ControllerQuorumBootstrapServers are Kafka addresses of running brokers.
+	ControllerQuorumBootstrapServers []string
+	ControlledShutdownEnable         bool
+	// InitialRegistrationTimeoutMillis bounds how long a start waits for the cluster.
+	InitialRegistrationTimeoutMillis int32
+	MetadataLogDir                   string // "" means beside the data
+	MetadataSnapshotBytes            int64
 
 	// Connections and requests.
 	SocketRequestMaxBytes           int32
@@ -193,7 +200,11 @@ func (b *Broker) fillServer(v parsed) {
 	}
 	b.ListenerSecurityProtocolMap = v.str("listener.security.protocol.map")
 	b.InterBrokerListenerName = v.str("inter.broker.listener.name")
+	b.ControllerListenerNames = v.list("controller.listener.names")
 	b.ControllerQuorumVoters = v.list("controller.quorum.voters")
+	b.ControllerQuorumBootstrapServers = v.list("controller.quorum.bootstrap.servers")
+	b.ControlledShutdownEnable = v.flag("controlled.shutdown.enable")
+	b.InitialRegistrationTimeoutMillis = v.i32("initial.broker.registration.timeout.ms")
 	b.MetadataLogDir = v.str("metadata.log.dir")
 	b.MetadataSnapshotBytes = v.i64("metadata.log.max.record.bytes.between.snapshots")
 	b.SocketRequestMaxBytes = v.i32("socket.request.max.bytes")
@@ -314,6 +325,9 @@ func (b *Broker) checkBroker(v parsed) error {
 	}
 	if len(b.LogDirs) == 0 {
 		return contradiction("log.dirs names no directory")
+	}
+	if err := b.checkQuorum(); err != nil {
+		return err
 	}
 	return b.checkLimits(v)
 }

@@ -2,7 +2,7 @@ package conf
 
 // brokerLogDefs are the broker settings about logs, among them every topic default.
 var brokerLogDefs = []Def{
-	def("auto.create.topics.enable", Boolean, "false", "Whether a request for metadata of an absent topic creates it."),
+	def("auto.create.topics.enable", Boolean, "true", "Whether a request for metadata of an absent topic creates it."),
 	def("compression.gzip.level", Int, "-1", "The default of the topic setting of this name.", gzipLevel, dynamic),
 	def("compression.lz4.level", Int, "9", "The default of the topic setting of this name.", between(1, 17), dynamic),
 	def("compression.type", String, "producer", "The default of the topic setting of this name.", oneOf(compressionTypes...), dynamic),
