@@ -73,6 +73,8 @@ const (
 	codeBrokerIDNotRegistered       int16 = 102
 	codeInconsistentClusterID       int16 = 104
 	codeIneligibleReplica           int16 = 107
+	codeNewLeaderElected            int16 = 108
+	codeNoReassignmentInProgress    int16 = 85
 	codeUnknownLeaderEpoch          int16 = 75
 	codeUnsupportedCompression      int16 = 76
 	codeOffsetNotAvailable          int16 = 78
@@ -129,6 +131,9 @@ var errcodes = []struct {
 	{meta.ErrElectionNotNeeded, codeElectionNotNeeded},
 	{meta.ErrPreferredLeaderNotAvailable, codePreferredLeaderNotAvailable},
 	{meta.ErrEligibleLeadersNotAvailable, codeEligibleLeadersNotAvailable},
+	{meta.ErrNoReassignment, codeNoReassignmentInProgress},
+	{meta.ErrNewLeaderElected, codeNewLeaderElected},
+	{meta.ErrBrokerNotEmpty, codeInvalidRequest},
 	{meta.ErrExhausted, codeUnknownServerError},
 	{meta.ErrClosed, codeNotController},
 	{meta.ErrFailed, codeNotController},

@@ -239,6 +239,12 @@ func (c *PartitionChange) change(p *Partition) {
 	if c.Set&SetLastKnownELR != 0 {
 		p.LastKnownELR = c.LastKnownELR
 	}
+	if c.Set&SetAddingReplicas != 0 {
+		p.AddingReplicas = c.AddingReplicas
+	}
+	if c.Set&SetRemovingReplicas != 0 {
+		p.RemovingReplicas = c.RemovingReplicas
+	}
 }
 
 func (c SetConfigs) apply(next *Image, _ uint64) error {

@@ -35,7 +35,7 @@ var everyChange = []Change{
 	AddPartitions{ID: idB, First: 2, Partitions: []Partition{{Leader: 1, Replicas: []int32{1}, ISR: []int32{1}}}},
 	ChangePartitions{ID: idB, Changes: []PartitionChange{
 		{Index: 1, Set: SetLeader | SetISR, Leader: 2, ISR: []int32{2}},
-		{Index: 0, Set: partitionFieldsEnd - 1, Leader: -1, Recovering: true, Replicas: []int32{3}, ISR: []int32{4}, ELR: []int32{5}, LastKnownELR: []int32{6}},
+		{Index: 0, Set: partitionFieldsEnd - 1, Leader: -1, Recovering: true, Replicas: []int32{3}, ISR: []int32{4}, ELR: []int32{5}, LastKnownELR: []int32{6}, AddingReplicas: []int32{7}, RemovingReplicas: []int32{8}},
 	}},
 	SetConfigs{Kind: BrokerConfig, Name: "1", Set: map[string]string{"k": "v"}, Remove: []string{"x", "y"}},
 	TakeProducerIDs{Broker: 1, Next: 1000},
@@ -54,7 +54,7 @@ var golden = []string{
 	"06 10 bb02" + zeros14,
 	"07 12 bb02" + zeros14 + "01 01",
 	"08 1e bb02" + zeros14 + "04 02 0102 00 01 02 00 00 00 00 00 01 01",
-	"09 22 bb02" + zeros14 + "02 02 09 04 0104 00 3f 01 01 0106 0108 010a 010c",
+	"09 27 bb02" + zeros14 + "02 02 09 04 0104 00 ff01 01 01 0106 0108 010a 010c 010e 0110",
 	"0a 0d 02 0131 01 016b 0176 02 0178 0179",
 	"0b 03 02 d00f",
 }
@@ -122,9 +122,64 @@ func TestLaterVersionsAreRefused(t *testing.T) {
 		t.Errorf("change 200: %v", err)
 	}
 	b := newImage().EncodeSnapshot()
-	b[len(snapshotMagic)] = 2
+	b[len(snapshotMagic)] = 3
 	if _, err := DecodeSnapshot(b); !errors.Is(err, ErrVersion) {
-		t.Errorf("snapshot version 2: %v", err)
+		t.Errorf("snapshot version 3: %v", err)
+	}
+	b = newImage().EncodeSnapshot()
+	b[len(snapshotMagic)] = snapshotSections
+	if _, err := DecodeSnapshot(sum(append(b[:len(b)-4:len(b)-4], 200, 1, 0))); !errors.Is(err, ErrVersion) {
+		t.Errorf("snapshot section 200: %v", err)
+	}
+}
+
+// TestFieldsInOneByteStillRead reads a change of a partition as it was written
+// before reassignments made the fields too many for one byte.
+func TestFieldsInOneByteStillRead(t *testing.T) {
+	old, err := hex.DecodeString(strings.ReplaceAll("01 05 01 09 1d bb02"+zeros14+"01 00 3f 01 01 0106 0108 010a 010c", " ", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := DecodeCommand(sum(old))
+	want := Command{Base: 5, Changes: []Change{ChangePartitions{ID: idB, Changes: []PartitionChange{{
+		Set: SetLeader | SetRecovering | SetReplicas | SetISR | SetELR | SetLastKnownELR, Leader: -1, Recovering: true,
+		Replicas: []int32{3}, ISR: []int32{4}, ELR: []int32{5}, LastKnownELR: []int32{6},
+	}}}}}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if again := want.Encode(); !bytes.Equal(again, sum(old)) {
+		t.Errorf("such a change is now written as %x", again)
+	}
+}
+
+// TestSnapshotKeepsReassignments also holds that nothing but a reassignment
+// makes a snapshot one that the release before cannot read.
+func TestSnapshotKeepsReassignments(t *testing.T) {
+	img := fullImage(t)
+	if v := img.EncodeSnapshot()[len(snapshotMagic)]; v != snapshotVersion {
+		t.Errorf("version %d without a reassignment", v)
+	}
+	img, err := img.Apply(Command{Base: img.Index, Changes: []Change{ChangePartitions{ID: idB, Changes: []PartitionChange{
+		{Index: 1, Set: SetReplicas | SetAddingReplicas | SetRemovingReplicas, Replicas: []int32{1, 2, 3}, AddingReplicas: []int32{3}, RemovingReplicas: []int32{1}},
+	}}}}, img.Index+1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := img.EncodeSnapshot()
+	back, err := DecodeSnapshot(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b[len(snapshotMagic)] != snapshotSections || !bytes.Equal(back.EncodeSnapshot(), b) || !reflect.DeepEqual(back.Topic("t"), img.Topic("t")) {
+		t.Errorf("restored %+v", back.Topic("t"))
+	}
+	for i := range b {
+		damaged := bytes.Clone(b)
+		damaged[i] ^= 4
+		if _, err := DecodeSnapshot(damaged); !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrVersion) {
+			t.Fatalf("byte %d damaged: %v", i, err)
+		}
 	}
 }
 
@@ -175,6 +230,11 @@ func FuzzDecodeSnapshot(f *testing.F) {
 	b := fullImage(f).EncodeSnapshot()
 	f.Add(b[:len(b)-4])
 	b = newImage().EncodeSnapshot()
+	f.Add(b[:len(b)-4])
+	moving := fullImage(f)
+	_, p := moving.PartitionByID(idB, 1)
+	p.AddingReplicas, p.RemovingReplicas = []int32{2}, []int32{1}
+	b = moving.EncodeSnapshot()
 	f.Add(b[:len(b)-4])
 	// The shortest forms of what takes most memory.
 	img := newImage()
@@ -271,4 +331,4 @@ func sum(b []byte) []byte {
 	return binary.BigEndian.AppendUint32(bytes.Clone(b), crc32.Checksum(b, castagnoli))
 }
 
-const goldenSum = "fdd86a71"
+const goldenSum = "a1abeb3f"

@@ -120,10 +120,13 @@ type PartitionChange struct {
 	ISR          []int32
 	ELR          []int32
 	LastKnownELR []int32
+
+	AddingReplicas   []int32
+	RemovingReplicas []int32
 }
 
 // PartitionFields says which fields of a partition a change sets.
-type PartitionFields uint8
+type PartitionFields uint16
 
 // The fields of a PartitionChange. Format: do not renumber.
 const (
@@ -133,6 +136,8 @@ const (
 	SetISR
 	SetELR
 	SetLastKnownELR
+	SetAddingReplicas
+	SetRemovingReplicas
 	partitionFieldsEnd
 )
 
@@ -226,7 +231,7 @@ func (c ChangePartitions) encode(e *encoder) {
 
 func (c *PartitionChange) encode(e *encoder) {
 	e.int(int64(c.Index))
-	e.u8(uint8(c.Set))
+	e.uint(uint64(c.Set))
 	if c.Set&SetLeader != 0 {
 		e.int(int64(c.Leader))
 	}
@@ -245,8 +250,11 @@ type fieldList struct {
 	ids   *[]int32
 }
 
-func (c *PartitionChange) lists() [4]fieldList {
-	return [4]fieldList{{SetReplicas, &c.Replicas}, {SetISR, &c.ISR}, {SetELR, &c.ELR}, {SetLastKnownELR, &c.LastKnownELR}}
+func (c *PartitionChange) lists() [6]fieldList {
+	return [6]fieldList{
+		{SetReplicas, &c.Replicas}, {SetISR, &c.ISR}, {SetELR, &c.ELR}, {SetLastKnownELR, &c.LastKnownELR},
+		{SetAddingReplicas, &c.AddingReplicas}, {SetRemovingReplicas, &c.RemovingReplicas},
+	}
 }
 
 func (c SetConfigs) encode(e *encoder) {
@@ -305,11 +313,13 @@ func decodeChangePartitions(d *decoder) ChangePartitions {
 	c.Changes = make([]PartitionChange, n)
 	for i := range c.Changes {
 		p := &c.Changes[i]
-		p.Index, p.Set = d.i32(), PartitionFields(d.u8())
-		if p.Set >= partitionFieldsEnd {
-			d.fail("unknown fields %#x", p.Set)
+		p.Index = d.i32()
+		fields := d.uint()
+		if fields >= uint64(partitionFieldsEnd) {
+			d.fail("unknown fields %#x", fields)
 			return c
 		}
+		p.Set = PartitionFields(fields)
 		if p.Set&SetLeader != 0 {
 			p.Leader = d.i32()
 		}

@@ -115,16 +115,13 @@ func removeFromISR(img *Image, b *conf.Broker, id, lossy int32) []Change {
 	var out topicChanges
 	rules := newTopicRules(b)
 	for _, t := range img.Topics() {
-		least, unclean := rules.minISR(t), rules.unclean(t)
 		for i := range t.Partitions {
 			p := &t.Partitions[i]
 			if !slices.Contains(p.ISR, id) && (lossy < 0 || !slices.Contains(p.ELR, id)) {
 				continue
 			}
-			e := election{
-				part: p, index: int32(i), minISR: least, unclean: unclean, lossy: lossy, isr: withoutID(p.ISR, id),
-				mayLead: func(other int32) bool { return other != id && img.Brokers[other].Active() && img.registered(other) },
-			}
+			e := img.election(rules, t, int32(i))
+			e.isr, e.gone, e.lossy = withoutID(p.ISR, id), id, lossy
 			if c, ok := e.change(); ok {
 				out.add(t.ID, c)
 			}
@@ -139,18 +136,13 @@ func restoreLeaders(img *Image, b *conf.Broker, id int32) []Change {
 	var out topicChanges
 	rules := newTopicRules(b)
 	for _, t := range img.Topics() {
-		least, unclean := rules.minISR(t), rules.unclean(t)
 		for i := range t.Partitions {
 			p := &t.Partitions[i]
 			if p.Leader != NoLeader || !slices.Contains(p.Replicas, id) {
 				continue
 			}
-			e := election{
-				part: p, index: int32(i), minISR: least, unclean: unclean, lossy: -1, isr: p.ISR,
-				mayLead: func(other int32) bool {
-					return other == id || img.registered(other) && img.Brokers[other].Active()
-				},
-			}
+			e := img.election(rules, t, int32(i))
+			e.back = id
 			if c, ok := e.change(); ok {
 				out.add(t.ID, c)
 			}

@@ -114,7 +114,7 @@ func clearELR(img *Image, static *conf.Broker, node int32, changes []Change) []C
 		least := rules.minISR(t)
 		for i := range t.Partitions {
 			p := &t.Partitions[i]
-			if len(p.ELR)+len(p.LastKnownELR) > 0 && len(p.ISR) >= min(least, len(p.Replicas)) {
+			if len(p.ELR)+len(p.LastKnownELR) > 0 && len(p.ISR) >= p.MinISR(least) {
 				out.add(t.ID, PartitionChange{Index: int32(i), Set: SetELR | SetLastKnownELR})
 			}
 		}

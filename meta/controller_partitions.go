@@ -67,10 +67,8 @@ func decideAlterPartition(img *Image, b *conf.Broker, leader int32, epoch int64,
 		for j, s := range w.ISR {
 			isr[j] = s.ID
 		}
-		e := election{
-			part: p, index: w.Index, minISR: rules.minISR(t), unclean: rules.unclean(t), lossy: -1, isr: isr,
-			mayLead: func(id int32) bool { return img.registered(id) && img.Brokers[id].Active() },
-		}
+		e := img.election(rules, t, w.Index)
+		e.isr = isr
 		c, changed := e.change()
 		if p.Recovering && !w.Recovering {
 			c.Set |= SetRecovering
@@ -81,6 +79,11 @@ func decideAlterPartition(img *Image, b *conf.Broker, leader int32, epoch int64,
 		if changed {
 			c.change(&r.Partition)
 			out.add(t.ID, c)
+		}
+		if r.Partition.Leader != leader {
+			// The in-sync set has completed a reassignment that takes the
+			// leader away: the change is made all the same.
+			r.Err = ErrNewLeaderElected
 		}
 	}
 	return results, out.changes(), nil
@@ -172,10 +175,8 @@ func electOne(img *Image, rules topicRules, unclean bool, r PartitionRef) (Parti
 	case !unclean && p.Leader == p.Replicas[0] || unclean && p.Leader != NoLeader:
 		return none, topic.ID{}, refuse(ErrElectionNotNeeded, "Leader election not needed for topic partition.")
 	}
-	e := election{
-		part: p, index: r.Index, minISR: rules.minISR(t), isr: p.ISR, lossy: -1, unclean: unclean, preferred: !unclean,
-		mayLead: func(id int32) bool { return img.registered(id) && img.Brokers[id].Active() },
-	}
+	e := img.election(rules, t, r.Index)
+	e.unclean, e.preferred = unclean, !unclean
 	c, ok := e.change()
 	switch {
 	case !unclean && (!ok || c.Set&SetLeader == 0 || c.Leader != p.Replicas[0]):

@@ -9,24 +9,51 @@ import (
 	"github.com/varvelog/varve/meta/topic"
 )
 
-// election works out one change of one partition: who is in sync, who leads,
-// and who else holds every committed record (KIP-966). Its rules are those of
-// Kafka's controller.
+// election works out one change of one partition: which replicas it has, who
+// is in sync, who leads, and who else holds every committed record (KIP-966).
+// Its rules are those of Kafka's controller. Image.election makes one that
+// wants what is; the caller sets what is to become.
 type election struct {
-	part      *Partition
-	index     int32
-	minISR    int                 // the topic's min.insync.replicas
-	isr       []int32             // the wanted in-sync set
-	unclean   bool                // a replica that may lack records may lead
-	preferred bool                // move leadership to the first replica
-	lossy     int32               // a broker that may have lost records, or -1
-	mayLead   func(id int32) bool // whether a broker is up to leading
+	img    *Image
+	part   *Partition
+	index  int32
+	minISR int // the topic's min.insync.replicas
+
+	replicas  []int32 // the wanted replicas, those to be removed among them
+	adding    []int32 // those of them that are yet to come
+	removing  []int32 // those of them that are to go
+	isr       []int32 // the wanted in-sync set
+	unclean   bool    // a replica that may lack records may lead
+	preferred bool    // move leadership to the first replica
+
+	gone  int32 // a broker that cannot lead whatever the image says, or -1
+	back  int32 // a broker that can lead whatever the image says, or -1
+	lossy int32 // a broker that may have lost records, or -1
+}
+
+func (img *Image) election(rules topicRules, t *Topic, index int32) election {
+	p := &t.Partitions[index]
+	return election{
+		img: img, part: p, index: index, minISR: rules.minISR(t), unclean: rules.unclean(t),
+		replicas: p.Replicas, adding: p.AddingReplicas, removing: p.RemovingReplicas, isr: p.ISR,
+		gone: -1, back: -1, lossy: -1,
+	}
+}
+
+// mayLead reports whether a broker is up to leading.
+func (e *election) mayLead(id int32) bool {
+	if id == e.gone || id == e.back {
+		return id != e.gone
+	}
+	b, ok := e.img.Brokers[id]
+	return ok && b.Active()
 }
 
 // change returns what is to change, and false if nothing is.
 func (e *election) change() (PartitionChange, bool) {
 	p := e.part
 	c := PartitionChange{Index: e.index}
+	e.complete()
 	elr, lastKnown := e.eligible(e.isr)
 	leader, how := e.elect(e.isr, elr)
 	isr := e.isr
@@ -45,7 +72,9 @@ func (e *election) change() (PartitionChange, bool) {
 	}
 	lastKnown = e.rememberLeader(isr, elr, lastKnown, leader)
 
-	if leader != p.Leader {
+	// A replica that is no more must not count for anything it still says: a
+	// new leader epoch sees to that.
+	if leader != p.Leader || len(except(p.Replicas, e.replicas)) > 0 {
 		c.Set |= SetLeader
 		c.Leader = leader
 	}
@@ -57,7 +86,14 @@ func (e *election) change() (PartitionChange, bool) {
 		field     PartitionFields
 		old, next []int32
 		to        *[]int32
-	}{{SetISR, p.ISR, isr, &c.ISR}, {SetELR, p.ELR, elr, &c.ELR}, {SetLastKnownELR, p.LastKnownELR, lastKnown, &c.LastKnownELR}} {
+	}{
+		{SetReplicas, p.Replicas, e.replicas, &c.Replicas},
+		{SetISR, p.ISR, isr, &c.ISR},
+		{SetELR, p.ELR, elr, &c.ELR},
+		{SetLastKnownELR, p.LastKnownELR, lastKnown, &c.LastKnownELR},
+		{SetAddingReplicas, p.AddingReplicas, e.adding, &c.AddingReplicas},
+		{SetRemovingReplicas, p.RemovingReplicas, e.removing, &c.RemovingReplicas},
+	} {
 		if !slices.Equal(l.old, l.next) {
 			c.Set |= l.field
 			*l.to = l.next
@@ -66,13 +102,40 @@ func (e *election) change() (PartitionChange, bool) {
 	return c, c.Set != 0
 }
 
+// complete ends a reassignment whose wanted replicas are all in sync: those
+// that are to go, go.
+func (e *election) complete() {
+	if len(e.adding)+len(e.removing) == 0 {
+		return
+	}
+	replicas, isr := except(e.replicas, e.removing), except(e.isr, e.removing)
+	if len(replicas) == 0 || len(except(replicas, isr)) > 0 {
+		return
+	}
+	e.replicas, e.isr, e.adding, e.removing = replicas, isr, nil, nil
+}
+
+// except returns what is in a and not in b, in a's order.
+func except(a, b []int32) []int32 {
+	var rest []int32
+	for _, id := range a {
+		if !slices.Contains(b, id) {
+			rest = append(rest, id)
+		}
+	}
+	return rest
+}
+
+// enough is how many in-sync replicas the partition needs (Partition.MinISR).
+func (e *election) enough() int { return min(e.minISR, len(e.replicas)-len(e.adding)) }
+
 // eligible returns who is eligible beside this in-sync set, and who was.
 func (e *election) eligible(isr []int32) (elr, lastKnown []int32) {
 	p := e.part
-	if len(isr) >= min(e.minISR, len(p.Replicas)) {
+	if len(isr) >= e.enough() {
 		return nil, nil
 	}
-	for _, id := range p.Replicas {
+	for _, id := range e.replicas {
 		if slices.Contains(isr, id) {
 			continue
 		}
@@ -98,13 +161,13 @@ const (
 func (e *election) elect(isr, elr []int32) (int32, electionOutcome) {
 	p := e.part
 	valid := func(id int32) bool { return slices.Contains(isr, id) && e.mayLead(id) }
-	if e.preferred && len(p.Replicas) > 0 && valid(p.Replicas[0]) {
-		return p.Replicas[0], electedClean
+	if e.preferred && len(e.replicas) > 0 && valid(e.replicas[0]) {
+		return e.replicas[0], electedClean
 	}
 	if p.Leader != NoLeader && valid(p.Leader) {
 		return p.Leader, electedClean
 	}
-	for _, id := range p.Replicas {
+	for _, id := range e.replicas {
 		if valid(id) {
 			return id, electedClean
 		}
@@ -112,13 +175,13 @@ func (e *election) elect(isr, elr []int32) (int32, electionOutcome) {
 	if len(isr) > 0 && !e.unclean {
 		return NoLeader, electedClean
 	}
-	for _, id := range p.Replicas {
+	for _, id := range e.replicas {
 		if slices.Contains(elr, id) && e.mayLead(id) {
 			return id, electedELR
 		}
 	}
 	if e.unclean {
-		for _, id := range p.Replicas {
+		for _, id := range e.replicas {
 			if e.mayLead(id) {
 				return id, electedUnclean
 			}

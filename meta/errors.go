@@ -52,6 +52,12 @@ var (
 	ErrPreferredLeaderNotAvailable = errors.New("preferred leader not available")
 	// ErrEligibleLeadersNotAvailable is returned when no replica can lead.
 	ErrEligibleLeadersNotAvailable = errors.New("eligible leaders not available")
+	// ErrNoReassignment is returned when a reassignment is cancelled where none is in progress.
+	ErrNoReassignment = errors.New("no reassignment in progress")
+	// ErrNewLeaderElected is returned when a leader's new in-sync set has completed a reassignment that takes the leader away.
+	ErrNewLeaderElected = errors.New("new leader elected")
+	// ErrBrokerNotEmpty is returned when a broker is to be removed that still holds replicas.
+	ErrBrokerNotEmpty = errors.New("broker still holds replicas")
 	// ErrExhausted is returned when there are no producer ids left.
 	ErrExhausted = errors.New("producer ids are exhausted")
 )

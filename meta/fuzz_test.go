@@ -12,10 +12,10 @@ import (
 
 // stateFactor is how many bytes decoding commands and images may allocate per
 // byte of input. It is above the 8 of the other decoders because what they decode to is the state itself, in which a partition
-// is 112 bytes for 8 of encoding at least, a change of a partition 112 for 2, and
+// is 160 bytes for 8 of encoding at least, a change of a partition 160 for 2, and
 // a group with one setting a map of 400 for 8. Both come from the controller of this cluster, under a checksum and through
 // raft; no client can send one.
-const stateFactor = 64
+const stateFactor = 96
 
 // FuzzSnapshotFile reads what lies around an image in its file, raft's members
 // included.

@@ -87,6 +87,23 @@ type Partition struct {
 	ELR []int32
 	// LastKnownELR are former members of ISR and ELR that may lack records.
 	LastKnownELR []int32
+	// AddingReplicas and RemovingReplicas are those of Replicas that a
+	// reassignment in progress brings in and will take away (KIP-455).
+	AddingReplicas   []int32
+	RemovingReplicas []int32
+}
+
+// Reassigning reports whether a reassignment is in progress.
+func (p *Partition) Reassigning() bool {
+	return len(p.AddingReplicas)+len(p.RemovingReplicas) > 0
+}
+
+// MinISR is how many in-sync replicas the partition needs under this
+// min.insync.replicas. It never needs more than it has replicas, and replicas
+// that a reassignment is still adding do not count yet: a partition that had
+// enough before the reassignment has enough during it.
+func (p *Partition) MinISR(setting int) int {
+	return min(setting, len(p.Replicas)-len(p.AddingReplicas))
 }
 
 // brokerLoad is how much of all partitions a broker has been given.

@@ -197,6 +197,18 @@ func (n *Node) UnregisterBroker(ctx context.Context, id int32) error {
 	return err
 }
 
+// RemoveBroker forgets a broker that holds no replica any more; one that still
+// does is refused with ErrBrokerNotEmpty, for its data would be lost with it.
+func (n *Node) RemoveBroker(ctx context.Context, id int32) error {
+	_, err := n.change(ctx, false, func(img *Image, b *conf.Broker) ([]Change, error) {
+		if held := img.load[id].holds; held > 0 {
+			return nil, refuse(ErrBrokerNotEmpty, "Broker %d still holds %d replica(s): drain it first.", id, held)
+		}
+		return decideUnregister(img, b, id)
+	})
+	return err
+}
+
 // AllocateProducerIDs gives a block of producer ids to a broker.
 func (n *Node) AllocateProducerIDs(ctx context.Context, id int32, epoch int64) (ProducerIDs, error) {
 	var block ProducerIDs
@@ -241,6 +253,28 @@ func (n *Node) ElectLeaders(ctx context.Context, unclean bool, partitions []Part
 		return nil, err
 	}
 	return results, nil
+}
+
+// AlterReassignments starts, replaces and cancels reassignments; each has its
+// own result. With factorMayChange false, a wish for another number of
+// replicas is refused (KIP-860).
+func (n *Node) AlterReassignments(ctx context.Context, wishes []Reassign, factorMayChange bool) ([]ReassignResult, error) {
+	var results []ReassignResult
+	_, err := n.change(ctx, false, func(img *Image, b *conf.Broker) ([]Change, error) {
+		var changes []Change
+		results, changes = decideReassign(img, b, wishes, factorMayChange)
+		return changes, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return results, nil
+}
+
+// ListReassignments returns the reassignments in progress as this node knows
+// them: of the partitions named, or all with nil.
+func (n *Node) ListReassignments(partitions []PartitionRef) []Reassignment {
+	return n.Image().Reassignments(partitions)
 }
 
 // ConfirmDeleted says that a deleted topic's data is gone: from the disk of

@@ -8,8 +8,23 @@ import (
 	"github.com/varvelog/varve/meta/topic"
 )
 
-// snapshotVersion is the version this release writes. Format: do not renumber.
-const snapshotVersion = 1
+// The versions of a snapshot. Format: do not renumber.
+const (
+	// snapshotVersion is what version 1 could say; an image that has no more is
+	// still written as such, so that the release before can read it.
+	snapshotVersion = 1
+	// snapshotSections is version 1 followed by sections.
+	snapshotSections = 2
+)
+
+// snapshotSection is a part of a snapshot that version 1 did not have. Format:
+// do not renumber, do not reuse.
+type snapshotSection uint8
+
+// The sections, in the order in which they are written.
+const (
+	sectionReassignments snapshotSection = 1
+)
 
 // snapshotMagic begins every snapshot.
 const snapshotMagic = "VARVEMETA"
@@ -19,7 +34,12 @@ const snapshotMagic = "VARVEMETA"
 func (img *Image) EncodeSnapshot() []byte {
 	e := encoder{b: make([]byte, 0, 1024+64*img.partitions)}
 	e.b = append(e.b, snapshotMagic...)
-	e.u8(snapshotVersion)
+	sections := img.encodeSections()
+	if len(sections) == 0 {
+		e.u8(snapshotVersion)
+	} else {
+		e.u8(snapshotSections)
+	}
 	e.uint(img.Index)
 	e.str(img.ClusterID)
 	e.int(img.NextProducerID)
@@ -58,6 +78,7 @@ func (img *Image) EncodeSnapshot() []byte {
 			e.strMap(all[name])
 		}
 	}
+	e.b = append(e.b, sections...)
 	return binary.BigEndian.AppendUint32(e.b, crc32.Checksum(e.b, castagnoli))
 }
 
@@ -67,8 +88,9 @@ func DecodeSnapshot(b []byte) (*Image, error) {
 	if len(b) < len(snapshotMagic)+1 || string(b[:len(snapshotMagic)]) != snapshotMagic {
 		return nil, fmt.Errorf("%w: not a snapshot", ErrCorrupt)
 	}
-	if v := b[len(snapshotMagic)]; v != snapshotVersion {
-		return nil, fmt.Errorf("%w: snapshot version %d, this release reads %d", ErrVersion, v, snapshotVersion)
+	version := b[len(snapshotMagic)]
+	if version != snapshotVersion && version != snapshotSections {
+		return nil, fmt.Errorf("%w: snapshot version %d, this release reads %d", ErrVersion, version, snapshotSections)
 	}
 	body, err := checkSum(b)
 	if err != nil {
@@ -81,10 +103,110 @@ func DecodeSnapshot(b []byte) (*Image, error) {
 	img.decodeTopics(&d)
 	img.decodeDeleted(&d)
 	img.brokerConf, img.groupConf = decodeConfs(&d), decodeConfs(&d)
+	if version == snapshotSections && d.err == nil {
+		if err := img.decodeSections(&d); err != nil {
+			return nil, err
+		}
+	}
 	if err := d.end(); err != nil {
 		return nil, err
 	}
 	return img, nil
+}
+
+// encodeSections writes the sections that have something in them.
+func (img *Image) encodeSections() []byte {
+	var e encoder
+	for _, s := range []struct {
+		number snapshotSection
+		body   []byte
+	}{
+		{sectionReassignments, img.encodeReassignments()},
+	} {
+		if len(s.body) > 0 {
+			e.u8(uint8(s.number))
+			e.bytes(s.body)
+		}
+	}
+	return e.b
+}
+
+// decodeSections reads what version 2 has after version 1.
+func (img *Image) decodeSections(d *decoder) error {
+	last := snapshotSection(0)
+	for len(d.b) > 0 {
+		section := snapshotSection(d.u8())
+		body := decoder{b: d.take(d.count(1))}
+		if d.err == nil && (section <= last || len(body.b) == 0) {
+			d.fail("section %d is empty or out of order", section)
+		}
+		if d.err != nil {
+			return d.err
+		}
+		last = section
+		switch section {
+		case sectionReassignments:
+			img.decodeReassignments(&body)
+		default:
+			return fmt.Errorf("%w: snapshot section %d", ErrVersion, section)
+		}
+		if err := body.end(); err != nil {
+			return fmt.Errorf("section %d: %w", section, err)
+		}
+	}
+	if last == 0 {
+		d.fail("version 2 without a section")
+	}
+	return d.err
+}
+
+// encodeReassignments writes what the partitions primitive cannot say: which
+// replicas are being added and removed.
+func (img *Image) encodeReassignments() []byte {
+	var e encoder
+	n := 0
+	for _, t := range img.Topics() {
+		for i := range t.Partitions {
+			p := &t.Partitions[i]
+			if p.Reassigning() {
+				n++
+				e.id(t.ID)
+				e.int(int64(i))
+				e.ids(p.AddingReplicas)
+				e.ids(p.RemovingReplicas)
+			}
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return append(binary.AppendUvarint(nil, uint64(n)), e.b...)
+}
+
+func (img *Image) decodeReassignments(d *decoder) {
+	lastName, lastIndex := "", int32(-1)
+	for i := range d.count(19) {
+		id, index := d.id(), d.i32()
+		t, p := img.PartitionByID(id, index)
+		adding, removing := d.ids(), d.ids()
+		switch {
+		case d.err != nil:
+			return
+		case p == nil:
+			d.fail("a reassignment of no partition")
+			return
+		case len(adding)+len(removing) == 0:
+			d.fail("an empty reassignment of topic %q", t.Name)
+			return
+		}
+		if i > 0 && (t.Name < lastName || t.Name == lastName && index <= lastIndex) {
+			d.fail("the reassignment of %q-%d is out of order", t.Name, index)
+			return
+		}
+		lastName, lastIndex = t.Name, index
+		// Nobody has seen the image yet: its partitions may be written to.
+		p.AddingReplicas, p.RemovingReplicas = adding, removing
+	}
 }
 
 func (img *Image) decodeBrokers(d *decoder) {
