@@ -44,14 +44,29 @@ var Binary = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// Node is one running varve process.
+// T is what the harness needs of a test. A testing.TB is one; a program that
+// drives nodes outside of tests brings its own.
+type T interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+	Logf(format string, args ...any)
+	Failed() bool
+	Cleanup(func())
+	TempDir() string
+}
+
+var _ T = testing.TB(nil)
+
+// Node is one varve process.
 type Node struct {
-	t         testing.TB
+	t         T
 	dir       string
-	args      []string
+	command   func(kafka, http string) []string // the command line; the addresses are those of an earlier start, or ""
 	cmd       *exec.Cmd
 	exited    chan struct{} // closed when the process is gone
 	log       string
+	ID        int32
 	Bootstrap string
 	HTTP      string
 }
@@ -59,21 +74,36 @@ type Node struct {
 // Start starts `varve dev` with its data under dir and waits until it
 // serves. The process is stopped when the test ends; when the test failed, the
 // end of its log is printed.
-func Start(t testing.TB, dir string, args ...string) *Node {
+func Start(t T, dir string, args ...string) *Node {
 	t.Helper()
-	n := &Node{t: t, dir: dir, args: args, log: filepath.Join(dir, "varve.log")}
+	path, err := Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := newNode(t, dir, 1, func(kafka, http string) []string {
+		if kafka == "" {
+			kafka, http = "127.0.0.1:0", "127.0.0.1:0"
+		}
+		return append([]string{path, "dev", "--dir", filepath.Join(dir, "data"), "--listen", kafka, "--http", http}, args...)
+	})
 	n.start()
+	n.awaitReady()
+	return n
+}
+
+func newNode(t T, dir string, id int32, command func(kafka, http string) []string) *Node {
+	n := &Node{t: t, dir: dir, ID: id, command: command, log: filepath.Join(dir, "varve.log")}
 	t.Cleanup(func() {
 		n.Kill()
 		if t.Failed() {
-			t.Logf("log of the node:\n%s", tail(n.log, 4000))
+			t.Logf("log of node %d:\n%s", id, tail(n.log, 4000))
 		}
 	})
 	return n
 }
 
 // At is a node, or any cluster, that runs already: only its address is known.
-func At(t testing.TB, bootstrap string) *Node { return &Node{t: t, Bootstrap: bootstrap} }
+func At(t T, bootstrap string) *Node { return &Node{t: t, Bootstrap: bootstrap} }
 
 func tail(path string, bytes int) string {
 	b, err := os.ReadFile(path)
@@ -83,42 +113,39 @@ func tail(path string, bytes int) string {
 	return string(b[max(0, len(b)-bytes):])
 }
 
+func (n *Node) ready() string { return filepath.Join(n.dir, "ready.json") }
+
+// start starts the process; a restart comes back at the same place.
 func (n *Node) start() {
 	n.t.Helper()
-	path, err := Binary()
-	if err != nil {
+	if err := os.Remove(n.ready()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		n.t.Fatal(err)
 	}
-	ready := filepath.Join(n.dir, "ready.json")
-	if err := os.Remove(ready); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		n.t.Fatal(err)
-	}
-	listen, http := "127.0.0.1:0", "127.0.0.1:0"
-	if n.Bootstrap != "" { // a restart comes back at the same place
-		listen, http = n.Bootstrap, n.HTTP
-	}
-	args := append([]string{"dev", "--dir", filepath.Join(n.dir, "data"), "--listen", listen, "--http", http, "--ready-file", ready}, n.args...)
 	out, err := os.OpenFile(n.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	defer out.Close()
-	n.cmd = exec.Command(path, args...)
+	line := append(n.command(n.Bootstrap, n.HTTP), "--ready-file", n.ready())
+	n.cmd = exec.Command(line[0], line[1:]...)
 	n.cmd.Stdout, n.cmd.Stderr = out, out
 	n.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := n.cmd.Start(); err != nil {
 		n.t.Fatal(err)
 	}
-	exited := make(chan struct{})
+	cmd, exited := n.cmd, make(chan struct{})
 	n.exited = exited
-	go func() { _ = n.cmd.Wait(); close(exited) }()
+	go func() { _ = cmd.Wait(); close(exited) }()
+}
+
+// awaitReady waits until the node serves.
+func (n *Node) awaitReady() {
+	n.t.Helper()
 	Eventually(n.t, 60*time.Second, "node is ready", func() error {
-		select {
-		case <-exited:
+		if !n.Running() {
 			return fatalError{fmt.Errorf("varve ended: %s\n%s", n.cmd.ProcessState, tail(n.log, 4000))}
-		default:
 		}
-		b, err := os.ReadFile(ready)
+		b, err := os.ReadFile(n.ready())
 		if err != nil {
 			return err
 		}
@@ -131,30 +158,80 @@ func (n *Node) start() {
 	})
 }
 
+// Running reports whether the process is there, stopped by a signal or not.
+func (n *Node) Running() bool {
+	if n.exited == nil {
+		return false
+	}
+	select {
+	case <-n.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+// PID is the id of the process that was started last.
+func (n *Node) PID() int { return n.cmd.Process.Pid }
+
+// Log is all that the node has printed, over all its starts.
+func (n *Node) Log() string { return tail(n.log, 1<<30) }
+
 // Kill is kill -9; it returns when the process is gone.
 func (n *Node) Kill() {
+	if n.exited == nil {
+		return
+	}
 	_ = n.cmd.Process.Kill()
 	<-n.exited
+}
+
+// Pause stops the process with SIGSTOP, as a machine that hangs would.
+func (n *Node) Pause() { n.signal(syscall.SIGSTOP) }
+
+// Resume lets a paused process go on.
+func (n *Node) Resume() { n.signal(syscall.SIGCONT) }
+
+func (n *Node) signal(s syscall.Signal) {
+	n.t.Helper()
+	if err := n.cmd.Process.Signal(s); err != nil {
+		n.t.Fatalf("send %s to node %d: %v", s, n.ID, err)
+	}
 }
 
 // Stop asks the process to end in order and checks that it did.
 func (n *Node) Stop() {
 	n.t.Helper()
-	if err := n.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		n.t.Fatal(err)
-	}
+	n.signal(syscall.SIGTERM)
 	select {
 	case <-n.exited:
-	case <-time.After(60 * time.Second):
-		n.t.Fatal("node did not stop within a minute of SIGTERM")
+	case <-time.After(90 * time.Second):
+		n.t.Fatalf("node %d did not stop within 90 s of SIGTERM", n.ID)
 	}
 	if code := n.cmd.ProcessState.ExitCode(); code != 0 {
-		n.t.Fatalf("node ended with status %d", code)
+		n.t.Fatalf("node %d ended with status %d", n.ID, code)
 	}
 }
 
-// Restart starts the process again on its data, at the same address.
-func (n *Node) Restart() { n.start() }
+// Restart starts the process again on its data, at the same address, and
+// waits until it serves.
+func (n *Node) Restart() {
+	n.t.Helper()
+	n.start()
+	n.awaitReady()
+}
+
+// Launch is Restart without the wait.
+func (n *Node) Launch() {
+	n.t.Helper()
+	n.start()
+}
+
+// AwaitReady waits until a launched node serves.
+func (n *Node) AwaitReady() {
+	n.t.Helper()
+	n.awaitReady()
+}
 
 // Client is a franz-go client of the node, closed when the test ends.
 func (n *Node) Client(opts ...kgo.Opt) *kgo.Client {
@@ -186,7 +263,7 @@ type fatalError struct{ error }
 
 // Eventually waits until check gives no error. It polls because what it waits
 // for happens in another process.
-func Eventually(t testing.TB, limit time.Duration, what string, check func() error) {
+func Eventually(t T, limit time.Duration, what string, check func() error) {
 	t.Helper()
 	deadline := time.Now().Add(limit)
 	tick := time.NewTicker(20 * time.Millisecond)
