@@ -26,6 +26,14 @@ type Config struct {
 	TopicSegmentBytes int32
 	Codec             batch.Codec
 
+	TxnTimeoutMillisMax      int32 // transaction.max.timeout.ms
+	TxnExpirationMillis      int64
+	TxnExpirationCheckMillis int64
+	// TxnTopicPartitions and the others are those of the transaction topic when it is created.
+	TxnTopicPartitions, TxnTopicSegmentBytes int32
+	TxnTopicReplicas                         func(brokers int) int16
+	TxnTopicMinISR                           func(replicas int16) int32
+
 	CommitMillis int64 // the longest wait for an append to be committed
 	// LoadWaitMillis is how long a request waits for its partition to be read back before it is told ErrLoading.
 	LoadWaitMillis int64
@@ -63,10 +71,19 @@ func ConfigFrom(b *conf.Broker) Config {
 		TopicSegmentBytes:           b.OffsetsTopicSegmentBytes,
 		Codec:                       batch.Codec(b.OffsetsTopicCompressionCodec),
 		CommitMillis:                int64(b.OffsetsCommitTimeoutMillis),
-		LoadWaitMillis:              1000,
-		NewMemberMillis:             5 * 60_000,
-		QueueMax:                    256,
-		BatchBytesMax:               1 << 20,
+		TxnTimeoutMillisMax:         b.TransactionMaxTimeoutMillis,
+		TxnExpirationMillis:         int64(b.TransactionalIDExpirationMillis),
+		TxnExpirationCheckMillis:    int64(b.TransactionExpirationCheckMillis),
+		TxnTopicPartitions:          b.TransactionStateLogNumPartitions,
+		TxnTopicSegmentBytes:        b.TransactionStateLogSegmentBytes,
+		TxnTopicMinISR:              func(replicas int16) int32 { return b.InternalMinISR("transaction.state.log.min.isr", replicas) },
+		TxnTopicReplicas: func(brokers int) int16 {
+			return b.InternalReplicas("transaction.state.log.replication.factor", brokers)
+		},
+		LoadWaitMillis:  1000,
+		NewMemberMillis: 5 * 60_000,
+		QueueMax:        256,
+		BatchBytesMax:   1 << 20,
 	}
 }
 
@@ -81,6 +98,11 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("%w: queue %d, batch bytes %d, commit ms %d", ErrInvalidConfig, c.QueueMax, c.BatchBytesMax, c.CommitMillis)
 	case !c.Codec.Valid():
 		return fmt.Errorf("%w: offsets.topic.compression.codec %d", ErrInvalidConfig, c.Codec)
+	case c.TxnTopicReplicas == nil || c.TxnTopicMinISR == nil:
+		return fmt.Errorf("%w: the transaction topic's replicas are not given", ErrInvalidConfig)
+	case c.TxnTopicPartitions < 1 || c.TxnExpirationCheckMillis < 1:
+		return fmt.Errorf("%w: transaction.state.log.num.partitions %d, transaction.remove.expired.transaction.cleanup.interval.ms %d",
+			ErrInvalidConfig, c.TxnTopicPartitions, c.TxnExpirationCheckMillis)
 	case c.OffsetsRetentionCheckMillis < 1:
 		return fmt.Errorf("%w: offsets.retention.check.interval.ms %d", ErrInvalidConfig, c.OffsetsRetentionCheckMillis)
 	}

@@ -55,7 +55,7 @@ func (c *Coordinator) Close(ctx context.Context) error {
 
 // image takes a new metadata image.
 func (c *Coordinator) image(prev, next *meta.Image) {
-	c.groups.changed()
+	c.groups.image(prev, next)
 	if prev == nil {
 		return
 	}
@@ -160,29 +160,7 @@ func (c *Coordinator) Delete(ctx context.Context, group string) error {
 
 // List lists the groups that this broker coordinates. It is ErrLoading while some of them are being read back.
 func (c *Coordinator) List(ctx context.Context) ([]Listed, error) {
-	t := c.groups.meta.Image().Topic(topic.ConsumerOffsets)
-	if t == nil {
-		return nil, nil
-	}
-	var all []Listed
-	for i := range t.Partitions {
-		if _, leading := c.groups.log.Epoch(int32(i)); !leading {
-			continue
-		}
-		s := c.groups.shard(int32(i))
-		if s == nil {
-			return nil, ErrClosed
-		}
-		result, err := s.do(ctx, list{})
-		if err == ErrNotCoordinator {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, result.([]Listed)...)
-	}
-	return all, nil
+	return gather[Listed](ctx, &c.groups, list{})
 }
 
 // newUUID is a random UUID of version 4, as Kafka's member ids end in.

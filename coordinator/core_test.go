@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/varvelog/varve/hot/batch"
 	"github.com/varvelog/varve/meta/topic"
 )
 
@@ -18,6 +19,7 @@ import (
 //
 //	config NAME=VALUE…                     before the first event
 //	join|sync|heartbeat|leave|commit|fetch|describe|list|delete|delete-offsets|topic-gone  NAME=VALUE…
+//	commit pid=N epoch=N … is part of a transaction, end-marker pid=N epoch=N do=commit|abort ends it
 //	advance MILLIS                         fires what is due, in steps
 //	reload                                 a new core from the records so far
 //	state                                  groups and deadlines
@@ -80,7 +82,13 @@ func (s *script) run(d *datadriven.TestData) string {
 	case "reload":
 		s.core = newCore(&s.cfg, s.now)
 		for _, r := range s.records {
-			if err := s.core.replay(noProducer, r.key, r.value); err != nil {
+			producer := noProducer
+			if r.txn != nil {
+				producer = r.txn.ID
+			}
+			if r.end != nil {
+				s.core.replayMarker(producer, r.end.Type == batch.Commit)
+			} else if err := s.core.replay(producer, r.key, r.value); err != nil {
 				d.Fatalf(s.t, "%v", err)
 			}
 		}
@@ -148,6 +156,14 @@ func (a args) or(name, otherwise string) string {
 	return otherwise
 }
 
+// producer is the one whose transaction the command belongs to; nil: none.
+func (a args) producer() *Producer {
+	if _, ok := a["pid"]; !ok {
+		return nil
+	}
+	return &Producer{ID: a.int("pid", 0), Epoch: int16(a.int("epoch", 0))}
+}
+
 // parse makes a request of a command.
 func parse(t *testing.T, d *datadriven.TestData) any {
 	a := args{}
@@ -190,9 +206,11 @@ func parse(t *testing.T, d *datadriven.TestData) any {
 			q.Members = []LeavingMember{{InstanceID: a.pointer("instance")}}
 		}
 		return q
+	case "end-marker":
+		return &EndMarker{Producer: *a.producer(), Commit: a["do"] == "commit", CoordinatorEpoch: 3}
 	case "commit":
 		return &CommitRequest{
-			Group: g, MemberID: a["id"], InstanceID: a.pointer("instance"), Generation: int32(a.int("gen", -1)),
+			Producer: a.producer(), Group: g, MemberID: a["id"], InstanceID: a.pointer("instance"), Generation: int32(a.int("gen", -1)),
 			RetentionMillis: a.int("retention", -1), NamesGroup: a.int("v", 8) >= 9,
 			Partitions: []CommitPartition{{
 				Topic: a.or("topic", "t"), ID: topic.ID{15: byte(a.int("topic-id", 0))}, Partition: int32(a.int("p", 0)),
@@ -201,7 +219,7 @@ func parse(t *testing.T, d *datadriven.TestData) any {
 		}
 	case "fetch":
 		return &FetchOffsetsRequest{
-			Group: g, All: a["topic"] == "",
+			RequireStable: a["stable"] != "", Group: g, All: a["topic"] == "",
 			Partitions: []OffsetPartition{{Topic: a["topic"], ID: topic.ID{15: byte(a.int("topic-id", 0))}, Partition: int32(a.int("p", 0))}},
 		}
 	case "delete-offsets":
@@ -287,6 +305,9 @@ func showReply(r reply) string {
 	case []CommittedOffset:
 		for _, o := range x {
 			out += fmt.Sprintf(" %s/%d=%d", o.Topic, o.Partition, o.Offset)
+			if o.Err != nil {
+				out += " (" + showErr(o.Err) + ")"
+			}
 		}
 	case *Description:
 		out += fmt.Sprintf(" %s type=%q protocol=%q", x.State, x.ProtocolType, x.Protocol)
@@ -311,6 +332,15 @@ func showMetadata(b []byte) string {
 }
 
 func showRecord(r record) string {
+	if r.txn != nil {
+		who := fmt.Sprintf("in %d/%d: ", r.txn.ID, r.txn.Epoch)
+		if r.end != nil {
+			return who + r.end.Type.String()
+		}
+		plain := r
+		plain.txn = nil
+		return who + showRecord(plain)
+	}
 	switch r.key[1] {
 	case 1:
 		var k kmsg.OffsetCommitKey

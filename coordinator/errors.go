@@ -47,6 +47,28 @@ var (
 	// ErrTooLarge is returned when the group's state does not fit one record.
 	ErrTooLarge = errors.New("coordinator: the group's state does not fit a record")
 
+	// ErrInvalidTxnRequest is returned when a transactional id is empty.
+	ErrInvalidTxnRequest = errors.New("coordinator: a transactional id must not be empty")
+	// ErrInvalidTxnTimeout is returned when a transaction's timeout is not positive or above transaction.max.timeout.ms.
+	ErrInvalidTxnTimeout = errors.New("coordinator: transaction timeout out of bounds")
+	// ErrInvalidProducerIDMapping is returned when the transactional id is not known, or belongs to another producer id.
+	ErrInvalidProducerIDMapping = errors.New("coordinator: the producer id does not belong to the transactional id")
+	// ErrProducerFenced is returned when the transactional id has a newer epoch: another producer has taken it over, or the
+	// transaction took too long.
+	ErrProducerFenced = errors.New("coordinator: a newer epoch of the producer exists")
+	// ErrCoordinatorFenced is returned when a marker comes from a coordinator that has been replaced.
+	ErrCoordinatorFenced = errors.New("coordinator: a newer coordinator speaks for the producer")
+	// ErrConcurrentTransactions is returned while the end of the transaction before is being carried out; asking again is right.
+	ErrConcurrentTransactions = errors.New("coordinator: the transaction before is still being ended")
+	// ErrInvalidTxnState is returned when there is no transaction that could be ended so.
+	ErrInvalidTxnState = errors.New("coordinator: invalid transaction state")
+	// ErrTxnAbortable is returned when a partition is not part of an open transaction (KIP-890): the producer must abort.
+	ErrTxnAbortable = errors.New("coordinator: the partition is not part of an open transaction")
+	// ErrUnknownTxnID is returned when a transactional id that is to be described does not exist.
+	ErrUnknownTxnID = errors.New("coordinator: no such transactional id")
+	// errNeedProducerID is returned when the machine needs a producer id to go on: the request comes again with one.
+	errNeedProducerID = errors.New("coordinator: a producer id is needed")
+
 	// ErrCorrupt is returned when a record of the log is not in a known format. It ends in the log of the broker: a record
 	// that cannot be read is left out of the state.
 	ErrCorrupt = errors.New("coordinator: corrupt record")

@@ -91,8 +91,8 @@ func (c *service) close(ctx context.Context) error {
 // now is milliseconds that pass evenly, whatever becomes of the time of day.
 func (c *service) now() int64 { return int64(time.Since(c.began) / time.Millisecond) }
 
-// changed is told of a new metadata image.
-func (c *service) changed() {
+// image takes a new metadata image.
+func (c *service) image(_, _ *meta.Image) {
 	select {
 	case c.wake <- struct{}{}:
 	default:
@@ -286,4 +286,31 @@ func ask[T any](ctx context.Context, c *service, key string, body any) (T, error
 		return r, err
 	}
 	return none, err
+}
+
+// gather has every shard that leads take body, and joins their lists. It is ErrLoading while some are being read back.
+func gather[T any](ctx context.Context, c *service, body any) ([]T, error) {
+	t := c.meta.Image().Topic(c.topic)
+	if t == nil {
+		return nil, nil
+	}
+	var all []T
+	for i := range t.Partitions {
+		if _, leading := c.log.Epoch(int32(i)); !leading {
+			continue
+		}
+		s := c.shard(int32(i))
+		if s == nil {
+			return nil, ErrClosed
+		}
+		result, err := s.do(ctx, body)
+		if err == ErrNotCoordinator {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, result.([]T)...)
+	}
+	return all, nil
 }

@@ -9,7 +9,8 @@ const (
 	timerSession   timerKind = iota // a member, or one that has yet to join with its id, is not heard of
 	timerJoin                       // the join phase ends
 	timerSync                       // the sync phase ends
-	timerRetention                  // look for expired offsets
+	timerRetention                  // look for expired offsets or transactional ids
+	timerTxn                        // a transaction has taken too long; group is its transactional id
 )
 
 type timerKey struct {

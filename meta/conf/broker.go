@@ -100,6 +100,7 @@ type Broker struct {
 	TransactionStateLogMinISR            int32
 	TransactionStateLogSegmentBytes      int32
 	TransactionalIDExpirationMillis      int32
+	TransactionExpirationCheckMillis     int32
 
 	// Tiered storage.
 	RemoteFetchMaxWaitMillis            int32
@@ -282,6 +283,7 @@ func (b *Broker) fillGroup(v parsed) {
 	b.TransactionStateLogMinISR = v.i32("transaction.state.log.min.isr")
 	b.TransactionStateLogSegmentBytes = v.i32("transaction.state.log.segment.bytes")
 	b.TransactionalIDExpirationMillis = v.i32("transactional.id.expiration.ms")
+	b.TransactionExpirationCheckMillis = v.i32("transaction.remove.expired.transaction.cleanup.interval.ms")
 }
 
 func (b *Broker) fillTier(v parsed) {
