@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -432,4 +433,54 @@ func killMe(t *testing.T, dir string) {
 		createTopic(t, n, fmt.Sprintf("topic-%d", i), 1)
 		fmt.Printf("created %d\n", i)
 	}
+}
+
+// heldStore holds every write until it is released, and says whether the store
+// was closed meanwhile.
+type heldStore struct {
+	store
+	hold    atomic.Bool
+	held    chan struct{} // told of a write that waits
+	release chan struct{}
+	closed  chan struct{}
+}
+
+func (s *heldStore) StoreLogs(l []*raft.Log) error {
+	if s.hold.Load() {
+		s.held <- struct{}{}
+		<-s.release
+	}
+	return s.store.StoreLogs(l)
+}
+
+func (s *heldStore) Close() error {
+	close(s.closed)
+	return s.store.Close()
+}
+
+// Closing a store that raft still writes to makes bbolt panic. raft says that
+// it has stopped through the future of the first Shutdown alone.
+func TestTheStoreStaysOpenUntilRaftIsDoneWithIt(t *testing.T) {
+	s := &heldStore{held: make(chan struct{}, 1), release: make(chan struct{}), closed: make(chan struct{})}
+	n := openNode(t, Config{faults: func(under store) store { s.store = under; return s }}, Deps{})
+	s.hold.Store(true)
+	var calls sync.WaitGroup
+	calls.Go(func() {
+		if _, err := n.RegisterBroker(context.Background(), Registration{ID: 1, Host: "h", Port: 1}); err == nil {
+			t.Error("a node that had failed registered a broker")
+		}
+	})
+	<-s.held
+	n.fail(errDisk) // raft is told to stop
+	waitFor(t, func() bool { return n.raft.State() == raft.Shutdown })
+	calls.Go(func() { closeNode(t, n) }) // and told again
+	select {
+	case <-s.closed:
+		t.Error("the store was closed under a write")
+	case <-time.After(200 * time.Millisecond):
+	}
+	s.hold.Store(false)
+	close(s.release)
+	calls.Wait()
+	<-s.closed
 }

@@ -44,6 +44,8 @@ type Node struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
+	halted chan struct{} // closed when raft has stopped; halt is its error then
+	halt   error
 	full   chan struct{} // a snapshot is due
 
 	decide sync.Mutex // held from an image to the command decided on it; guards term
@@ -76,7 +78,7 @@ func Open(cfg Config, deps Deps) (*Node, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("open metadata: %w", err)
 	}
-	n := &Node{cfg: cfg, deps: deps, log: deps.Logger, full: make(chan struct{}, 1)}
+	n := &Node{cfg: cfg, deps: deps, log: deps.Logger, full: make(chan struct{}, 1), halted: make(chan struct{})}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.fsm = newFSM(&cfg)
 	n.subs = newSubscriptions(n.Image)
@@ -341,10 +343,12 @@ func (n *Node) fail(err error) {
 	n.cancel() // stopRaft takes it from here
 }
 
-// stopRaft stops raft as soon as the node is closed or has failed.
+// stopRaft stops raft as soon as the node is closed or has failed. It alone
+// does: only the first call of Shutdown gives a future that waits.
 func (n *Node) stopRaft() {
 	<-n.ctx.Done()
-	n.raft.Shutdown()
+	n.halt = n.raft.Shutdown().Error()
+	close(n.halted)
 }
 
 func (n *Node) err() error {
@@ -399,10 +403,10 @@ func (n *Node) shutdown(ctx context.Context) error {
 	n.cancel()
 	stopped := make(chan error, 1)
 	go func() {
-		err := n.raft.Shutdown().Error()
+		<-n.halted
 		n.wg.Wait()
 		n.subs.close()
-		stopped <- err
+		stopped <- n.halt
 	}()
 	select {
 	case err := <-stopped:
