@@ -35,6 +35,7 @@ type Reply struct {
 	Diverging     *Divergence
 	HighWatermark int64
 	LogStart      int64 // of the leader
+	RemoteEnd     int64 // of the bucket's committed part, −1 not told
 	// First and Next are the offsets of the records: the first of them and the one after the last. Equal when there are none.
 	First, Next int64
 }
@@ -83,13 +84,18 @@ func (f Follower) Answer(v View, sent Position, r Reply) Action {
 		if sent.Offset >= r.LogStart {
 			return Action{} // beyond the leader's end, though its lineage does not say so: it may yet get there
 		}
+		if v.Tiered {
+			return Action{Kind: Rebuild}
+		}
 		return Action{Kind: Reset, To: r.LogStart}
 	case r.Refused != Served:
 		return Action{}
 	case r.Diverging != nil:
 		return f.truncate(v, *r.Diverging)
-	case r.Next > r.First && r.First != v.End:
-		return Action{} // not what was asked for
+	case v.Tiered && v.End == v.LocalStart && r.RemoteEnd > v.End:
+		return Action{Kind: Rebuild} // empty, as a new replica is: what the bucket has need not be copied (KIP-1023)
+	case r.Next > r.First && r.First < v.End:
+		return Action{} // not what was asked for; a gap is what compaction leaves
 	}
 	end := max(v.End, r.Next)
 	return Action{Kind: Append, HighWatermark: max(v.HighWatermark, min(r.HighWatermark, end)), LogStart: min(r.LogStart, end)}
@@ -102,6 +108,9 @@ func (f Follower) truncate(v View, d Divergence) Action {
 	}
 	if to < v.HighWatermark && f.UncleanEpoch <= v.Lineage.Latest() {
 		return Action{Kind: Halt, To: to}
+	}
+	if to < v.LocalStart && v.Tiered {
+		return Action{Kind: Rebuild}
 	}
 	if to < v.LocalStart {
 		return Action{Kind: Reset, To: to}

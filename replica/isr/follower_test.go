@@ -54,7 +54,7 @@ func TestFollowerActsOnAnswers(t *testing.T) {
 		{"records", f, Reply{First: 100, Next: 120, HighWatermark: 110, LogStart: 15}, Action{Kind: Append, HighWatermark: 110, LogStart: 15}},
 		{"a watermark ahead of the records", f, Reply{First: 100, Next: 120, HighWatermark: 500}, Action{Kind: Append, HighWatermark: 120}},
 		{"a watermark that is behind", f, Reply{HighWatermark: 40}, Action{Kind: Append, HighWatermark: 50}},
-		{"records from elsewhere", f, Reply{First: 101, Next: 120}, Action{}},
+		{"records from elsewhere", f, Reply{First: 99, Next: 120}, Action{}},
 		{"diverging: the leader's end is lower", f, Reply{Diverging: &Divergence{2, 55}, HighWatermark: 99}, Action{Kind: Truncate, To: 55}},
 		{"diverging: the own end is lower", f, Reply{Diverging: &Divergence{3, 90}}, Action{Kind: Truncate, To: 60}},
 		{"diverging below the watermark", f, Reply{Diverging: &Divergence{2, 49}}, Action{Kind: Halt, To: 49}},
@@ -78,5 +78,20 @@ func TestFollowerActsOnAnswers(t *testing.T) {
 	v.Counted = 99
 	if _, ok := f.Position(v); ok {
 		t.Error("a fetch would say that there is what is not durable")
+	}
+}
+
+func TestEmptyFollowerOfATieredPartitionStartsInTheBucket(t *testing.T) {
+	v := View{Tiered: true}
+	f := Follower{Epoch: 7, UncleanEpoch: lineage.NoEpoch}
+	at, _ := f.Position(v)
+	if a := f.Answer(v, at, Reply{First: 0, Next: 10, HighWatermark: 10, RemoteEnd: 8}); a.Kind != Rebuild {
+		t.Fatalf("%+v: the bucket has up to 8", a)
+	}
+	if a := f.Answer(v, at, Reply{First: 0, Next: 10, HighWatermark: 10, RemoteEnd: -1}); a.Kind != Append {
+		t.Fatalf("%+v: nothing is in the bucket", a)
+	}
+	if a := f.Answer(v, at, Reply{Refused: NotInRange, LogStart: 5, RemoteEnd: -1}); a.Kind != Rebuild {
+		t.Fatalf("%+v: the leader's log starts above, the bucket may have more", a)
 	}
 }

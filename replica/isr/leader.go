@@ -27,6 +27,9 @@ type Leader struct {
 	replicas       []int32
 	committed      []int32 // as the controller has it
 	proposed       []int32 // the change on its way to the controller; nil when there is none
+	doubtful       bool    // proposed may have been committed or may still be: an answer is missing
+	refused        bool    // doubtful, and a later try was refused
+	recovering     bool    // the controller still waits to hear that this log is whole
 	partitionEpoch int32
 
 	own       int64              // this replica's counted end
@@ -69,6 +72,8 @@ type Leadership struct {
 	Replicas       []int32
 	ISR            []int32
 	MinISR         int
+	Recovering     bool  // elected uncleanly, and its log is not whole yet
+	Unclean        int32 // leader epoch of the newest unclean election, −1 none
 }
 
 // Lead starts a leader epoch at the time given: start is the log's end when the epoch was assigned, hw the high watermark
@@ -77,7 +82,7 @@ func Lead(self int32, l Leadership, start, hw, now int64) Leader {
 	return Leader{
 		self: self, epoch: l.Epoch, epochStart: start, minISR: l.MinISR,
 		replicas: l.Replicas, committed: l.ISR, partitionEpoch: l.PartitionEpoch,
-		own: NoProgress, hw: hw, since: now,
+		own: NoProgress, hw: hw, since: now, recovering: l.Recovering,
 	}
 }
 
@@ -89,40 +94,145 @@ func (s *Leader) Update(l Leadership) bool {
 		s.partitionEpoch = l.PartitionEpoch
 		s.replicas = l.Replicas
 		s.committed = l.ISR
-		s.proposed = nil // the controller has moved on: whatever was on its way is decided or stale
+		s.recovering = l.Recovering
+		s.settle() // the controller has moved on: whatever was on its way is decided or stale
 		s.forgetOutsiders()
 	}
 	return s.advance()
 }
 
-// Propose notes a change of the in-sync set that is being sent to the controller. From here until the answer both sets
-// count. It reports false when another change is still on its way.
-func (s *Leader) Propose(set []int32) bool {
-	if s.proposed != nil {
-		return false
-	}
-	s.proposed = slices.Clone(set)
-	return true
+// settle forgets the proposal: its outcome is known.
+func (s *Leader) settle() { s.proposed, s.doubtful, s.refused = nil, false, false }
+
+// Proposal is a wanted in-sync set, as a compare-and-swap on the partition epoch it was made under.
+type Proposal struct {
+	LeaderEpoch    int32
+	PartitionEpoch int32
+	ISR            []Member
+	Recovering     bool
 }
 
-// Accepted takes the controller's yes: the set and the partition epoch it committed. An answer older than what the image
-// already told is ignored. It reports whether the watermark moved.
+// Member names a broker as of one start; Epoch −1 when it has not fetched in this leader epoch.
+type Member struct {
+	ID    int32
+	Epoch int64
+}
+
+// Cluster is what the proposals of in-sync sets depend on.
+type Cluster struct {
+	// Eligible gives a broker's epoch, and whether it may be in sync: registered, not fenced, not shutting down.
+	Eligible  func(id int32) (epoch int64, ok bool)
+	SelfEpoch int64
+	Now       int64 // steady milliseconds
+	LagMax    int64 // replica.lag.time.max.ms
+	LeaderEnd int64 // this replica's end, counted or not
+}
+
+// Propose works out whether the in-sync set should be another one, and the request for it. From here until the answer both
+// sets count. A proposal without an answer is made again as it was. When one is refused after an earlier try went
+// unanswered, the committed set itself is proposed: that raises the partition epoch, after which nothing of it can happen
+// any more. False when there is nothing to ask for.
+func (s *Leader) Propose(c Cluster) (Proposal, bool) {
+	set := s.proposed
+	switch {
+	case s.refused:
+		set = s.committed
+	case set == nil:
+		if set = s.wanted(c); set == nil && !s.recovering {
+			return Proposal{}, false
+		}
+		if set == nil {
+			set = s.committed
+		}
+		s.proposed = slices.Clone(set)
+	}
+	p := Proposal{LeaderEpoch: s.epoch, PartitionEpoch: s.partitionEpoch}
+	for _, id := range set {
+		m := Member{ID: id, Epoch: -1}
+		if f, ok := s.followers[id]; ok {
+			m.Epoch = f.brokerEpoch
+		} else if id == s.self {
+			m.Epoch = c.SelfEpoch
+		}
+		p.ISR = append(p.ISR, m)
+	}
+	return p, true
+}
+
+// Wants says whether Propose has something to ask for, without noting it.
+func (s *Leader) Wants(c Cluster) bool {
+	return s.proposed != nil || s.recovering || s.wanted(c) != nil
+}
+
+// wanted is the set as it should be, nil when it is right: without those that lag and those that lost what they had, with
+// those that have caught up. A recovering leader has to stay alone until the controller knows that it is whole.
+func (s *Leader) wanted(c Cluster) []int32 {
+	changed := false
+	var set []int32
+	for _, id := range s.committed {
+		if id != s.self && s.lags(id, c) {
+			changed = true
+			continue
+		}
+		set = append(set, id)
+	}
+	for _, id := range s.replicas {
+		if s.recovering || slices.Contains(s.committed, id) {
+			continue
+		}
+		if epoch, ok := c.Eligible(id); ok && s.MayJoin(id, epoch) {
+			set = append(set, id)
+			changed = true
+		}
+	}
+	if !changed {
+		return nil
+	}
+	return set
+}
+
+// lags says whether a member has to go: for too long it has not had all that this replica had, or it has less than it once
+// had acknowledged. The latter is no lag: it has lost what it had, and must not be elected for another moment.
+func (s *Leader) lags(id int32, c Cluster) bool {
+	if f, ok := s.followers[id]; ok && f.end < s.hw {
+		return true
+	}
+	return s.endOf(id) < c.LeaderEnd && c.Now-s.caughtUp(id) > c.LagMax
+}
+
+// Accepted takes the controller's yes to a proposal: the set and the partition epoch it committed. An answer older than
+// what the image already told is ignored. It reports whether the watermark moved.
 func (s *Leader) Accepted(set []int32, partitionEpoch int32) bool {
 	if partitionEpoch <= s.partitionEpoch {
 		return false
 	}
 	s.partitionEpoch = partitionEpoch
 	s.committed = slices.Clone(set)
-	s.proposed = nil
+	s.recovering = false
+	s.settle()
 	s.forgetOutsiders()
 	return s.advance()
 }
 
-// Rejected takes the controller's no: the proposed change is rolled back. A change without an answer stays proposed: only a
-// known outcome narrows the maximal set.
-func (s *Leader) Rejected() bool {
-	s.proposed = nil
+// Rejected takes the controller's no to the proposal that was made under a partition epoch: it is rolled back. Unless an
+// earlier try of it went unanswered: that one may still take place, so both sets go on counting.
+func (s *Leader) Rejected(partitionEpoch int32) bool {
+	if partitionEpoch != s.partitionEpoch || s.proposed == nil {
+		return false
+	}
+	if s.doubtful {
+		s.refused = true
+		return false
+	}
+	s.settle()
 	return s.advance()
+}
+
+// Unanswered notes that nobody knows what became of the proposal: only a known outcome narrows the maximal set.
+func (s *Leader) Unanswered(partitionEpoch int32) {
+	if partitionEpoch == s.partitionEpoch && s.proposed != nil {
+		s.doubtful = true
+	}
 }
 
 // Fetched notes a follower's fetch and reports whether the watermark moved. A fetch of another leader epoch, of an unknown

@@ -11,6 +11,13 @@ func led(minISR int, replicas, set []int32) Leader {
 	return Lead(1, Leadership{Epoch: 5, PartitionEpoch: 1, Replicas: replicas, ISR: set, MinISR: minISR}, 100, 100, 0)
 }
 
+// cluster has every broker in its ninth epoch, a leader's end of 400 and a lag of at most 10.
+func cluster(now int64) Cluster {
+	return Cluster{
+		Eligible: func(int32) (int64, bool) { return 9, true }, SelfEpoch: 9, Now: now, LagMax: 10, LeaderEnd: 400,
+	}
+}
+
 func TestOneReplicaAdvancesWithItsOwnDurableEnd(t *testing.T) {
 	s := led(1, []int32{1}, []int32{1})
 	if !s.Progressed(120) || s.hw != 120 {
@@ -49,13 +56,13 @@ func TestProposedMemberHoldsTheWatermarkUntilTheAnswer(t *testing.T) {
 	if !s.MayJoin(2, 9) {
 		t.Fatal("caught-up follower may join")
 	}
-	if !s.Propose([]int32{1, 2}) || s.Propose([]int32{1}) {
-		t.Fatal("one change at a time")
+	if p, ok := s.Propose(cluster(0)); !ok || len(p.ISR) != 2 {
+		t.Fatalf("proposal %+v", p)
 	}
 	if s.Progressed(150) {
 		t.Fatal("the proposed member has not fetched 150")
 	}
-	if !s.Rejected() || s.hw != 150 {
+	if !s.Rejected(1) || s.hw != 150 {
 		t.Fatalf("hw %d after the rejection, want 150", s.hw)
 	}
 }
@@ -63,7 +70,9 @@ func TestProposedMemberHoldsTheWatermarkUntilTheAnswer(t *testing.T) {
 func TestShrinkingSetCountsBothUntilTheAnswer(t *testing.T) {
 	s := led(1, []int32{1, 2}, []int32{1, 2})
 	s.Progressed(150)
-	s.Propose([]int32{1})
+	if p, ok := s.Propose(cluster(11)); !ok || len(p.ISR) != 1 {
+		t.Fatalf("proposal %+v", p)
+	}
 	if s.advance() || s.hw != 100 {
 		t.Fatal("the member to be removed still counts")
 	}
@@ -105,7 +114,7 @@ func TestJoinNeedsTheEpochStartTheWatermarkAndTheBrokerEpoch(t *testing.T) {
 
 func TestOlderAnswerThanTheImageIsIgnored(t *testing.T) {
 	s := led(1, []int32{1, 2}, []int32{1, 2})
-	s.Propose([]int32{1})
+	s.Propose(cluster(11))
 	s.Update(Leadership{Epoch: 5, PartitionEpoch: 7, Replicas: []int32{1, 2}, ISR: []int32{1, 2}, MinISR: 1})
 	if s.proposed != nil {
 		t.Fatal("a newer image decides what was on its way")
@@ -147,14 +156,14 @@ func TestWatermarkInvariants(t *testing.T) {
 				s.Fetched(Fetch{ID: id, BrokerEpoch: 9, LeaderEpoch: 5, End: end, LeaderEnd: 400})
 				ends[id] = end
 			case 3:
-				s.Propose(set())
+				s.Propose(cluster(rapid.Int64Range(0, 20).Draw(t, "now")))
 			case 4:
 				if s.proposed != nil {
 					partitionEpoch++
 					s.Accepted(s.proposed, partitionEpoch)
 				}
 			case 5:
-				s.Rejected()
+				s.Rejected(partitionEpoch)
 			}
 			if s.hw < before {
 				t.Fatalf("watermark moved back from %d to %d", before, s.hw)
@@ -172,4 +181,84 @@ func TestWatermarkInvariants(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestMemberThatLagsGoesAndOneThatCaughtUpComes(t *testing.T) {
+	s := led(1, []int32{1, 2, 3}, []int32{1, 2})
+	s.Progressed(400)
+	fetched := func(id int32, end, leaderEnd, now int64) {
+		s.Fetched(Fetch{ID: id, BrokerEpoch: 9, LeaderEpoch: 5, End: end, LeaderEnd: leaderEnd, Now: now})
+	}
+	fetched(2, 100, 200, 1)
+	fetched(2, 200, 300, 8) // now it has all that there was at 1
+	if s.Wants(cluster(11)) {
+		t.Fatal("it was caught up at 1, 10 ago")
+	}
+	if !s.Wants(cluster(12)) {
+		t.Fatal("11 ago is too long")
+	}
+	fetched(3, 400, 400, 12)
+	p, ok := s.Propose(cluster(12))
+	if want := []Member{{1, 9}, {3, 9}}; !ok || !slices.Equal(p.ISR, want) || p.PartitionEpoch != 1 || p.LeaderEpoch != 5 {
+		t.Fatalf("proposal %+v, want %v", p, want)
+	}
+	if again, ok := s.Propose(cluster(0)); !ok || !slices.Equal(again.ISR, p.ISR) {
+		t.Fatalf("a proposal without an answer is made again as it was, not %+v", again)
+	}
+}
+
+func TestIdleFollowerNeverLags(t *testing.T) {
+	s := led(1, []int32{1, 2}, []int32{1, 2})
+	s.Fetched(Fetch{ID: 2, BrokerEpoch: 9, LeaderEpoch: 5, End: 400, LeaderEnd: 400, Now: 1})
+	if s.Wants(cluster(1000)) {
+		t.Fatal("it has everything, however long ago it asked")
+	}
+}
+
+func TestMemberThatLostRecordsGoesAtOnce(t *testing.T) {
+	s := led(1, []int32{1, 2}, []int32{1, 2})
+	s.Fetched(Fetch{ID: 2, BrokerEpoch: 9, LeaderEpoch: 5, End: 99, LeaderEnd: 400, Now: 1})
+	if p, ok := s.Propose(cluster(1)); !ok || len(p.ISR) != 1 {
+		t.Fatalf("proposal %+v: a member below the watermark must not be elected", p)
+	}
+}
+
+func TestFencedBrokerIsNotProposed(t *testing.T) {
+	s := led(1, []int32{1, 2}, []int32{1})
+	s.Fetched(Fetch{ID: 2, BrokerEpoch: 9, LeaderEpoch: 5, End: 400, LeaderEnd: 400, Now: 1})
+	c := cluster(1)
+	c.Eligible = func(int32) (int64, bool) { return 9, false }
+	if s.Wants(c) {
+		t.Fatal("fenced")
+	}
+}
+
+func TestRefusalAfterAnUnansweredTryKeepsBothSets(t *testing.T) {
+	s := led(1, []int32{1, 2}, []int32{1})
+	s.Fetched(Fetch{ID: 2, BrokerEpoch: 9, LeaderEpoch: 5, End: 100, LeaderEnd: 100, Now: 1})
+	s.Propose(cluster(1))
+	s.Unanswered(1)
+	if s.Rejected(1); s.Progressed(150) || s.hw != 100 {
+		t.Fatal("the first try may still take place: the member it adds must hold the watermark")
+	}
+	if p, ok := s.Propose(cluster(2)); !ok || !slices.Equal(p.ISR, []Member{{1, 9}}) {
+		t.Fatalf("proposal %+v: the committed set raises the partition epoch, after which the first try cannot take place", p)
+	}
+	if !s.Accepted([]int32{1}, 2) || s.hw != 150 {
+		t.Fatalf("hw %d, want 150", s.hw)
+	}
+}
+
+func TestRecoveringLeaderSaysThatItIsWholeAndStaysAlone(t *testing.T) {
+	s := Lead(1, Leadership{Epoch: 5, PartitionEpoch: 1, Replicas: []int32{1, 2}, ISR: []int32{1}, MinISR: 1, Recovering: true}, 100, 100, 0)
+	s.Fetched(Fetch{ID: 2, BrokerEpoch: 9, LeaderEpoch: 5, End: 100, LeaderEnd: 100, Now: 1})
+	p, ok := s.Propose(cluster(1))
+	if !ok || len(p.ISR) != 1 || p.Recovering {
+		t.Fatalf("proposal %+v", p)
+	}
+	s.Accepted([]int32{1}, 2)
+	s.Fetched(Fetch{ID: 2, BrokerEpoch: 9, LeaderEpoch: 5, End: 100, LeaderEnd: 100, Now: 2})
+	if p, ok := s.Propose(cluster(2)); !ok || len(p.ISR) != 2 {
+		t.Fatalf("proposal %+v: now the other may join", p)
+	}
 }

@@ -11,6 +11,7 @@ type View struct {
 	Counted       int64
 	HighWatermark int64
 	Lineage       lineage.Chain
+	Tiered        bool // the bucket may hold what local disks do not
 }
 
 // Position is what a replica's fetch says of its sender's log (19, KIP-595).
