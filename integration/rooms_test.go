@@ -28,6 +28,7 @@ var leaves = []string{
 	"hot/batch", "hot/vfs", "hot/lineage", "replica/isr",
 	"tier/objstore", "tier/objstore/objstoretest",
 	"meta/topic", "meta/conf",
+	"replica/peer",
 }
 
 func TestRoomsImportOnlyWhatTheArchitectureAllows(t *testing.T) {

@@ -1,0 +1,77 @@
+package peer
+
+import (
+	"encoding/binary"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Tagged fields that Kafka's schema lacks; FORMAT.md has their bytes. Format: do not renumber.
+const (
+	// TagServed is in an ApiVersions answer: the keys served to brokers beyond those advertised to clients.
+	TagServed uint32 = 10000
+	// TagRemoteEnd is in a partition of a Fetch answer: the committed remote end, exclusive.
+	TagRemoteEnd uint32 = 10001
+	// TagDurableEnd is in a partition of a Fetch request: how far the follower's log is durable, exclusive.
+	TagDurableEnd uint32 = 10002
+	// TagDeletedTopics is in a BrokerHeartbeat request: topics whose files this broker has removed.
+	TagDeletedTopics uint32 = 10003
+	// TagBucketClean is in a BrokerHeartbeat request: deleted topics of which nothing is left in the bucket.
+	TagBucketClean uint32 = 10004
+)
+
+// SetInt64 sets a tag of one number.
+func SetInt64(tags *kmsg.Tags, tag uint32, v int64) {
+	tags.Set(tag, binary.BigEndian.AppendUint64(nil, uint64(v)))
+}
+
+// Int64 reads a tag of one number; ok is false when it is not there or of another length.
+func Int64(tags *kmsg.Tags, tag uint32) (v int64, ok bool) {
+	b, ok := Raw(tags, tag)
+	if !ok || len(b) != 8 {
+		return 0, false
+	}
+	return int64(binary.BigEndian.Uint64(b)), true
+}
+
+// AppendInt64 appends a tag of one number to a hand-written struct: tag, size, value.
+func AppendInt64(dst []byte, tag uint32, v int64) []byte {
+	dst = binary.AppendUvarint(dst, uint64(tag))
+	dst = append(dst, 8)
+	return binary.BigEndian.AppendUint64(dst, uint64(v))
+}
+
+// SetIDs sets a tag that is a run of 16-byte ids.
+func SetIDs[ID ~[16]byte](tags *kmsg.Tags, tag uint32, ids []ID) {
+	b := make([]byte, 0, 16*len(ids))
+	for _, id := range ids {
+		b = append(b, id[:]...)
+	}
+	tags.Set(tag, b)
+}
+
+// IDs reads a tag that is a run of 16-byte ids; nil when it is not there or torn.
+func IDs(tags *kmsg.Tags, tag uint32) [][16]byte {
+	b, ok := Raw(tags, tag)
+	if !ok || len(b)%16 != 0 {
+		return nil
+	}
+	ids := make([][16]byte, len(b)/16)
+	for i := range ids {
+		copy(ids[i][:], b[16*i:])
+	}
+	return ids
+}
+
+// Raw reads a tag's bytes.
+func Raw(tags *kmsg.Tags, tag uint32) (value []byte, ok bool) {
+	if tags.Len() == 0 {
+		return nil, false
+	}
+	tags.Each(func(t uint32, b []byte) {
+		if t == tag {
+			value, ok = b, true
+		}
+	})
+	return value, ok
+}

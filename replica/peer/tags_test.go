@@ -1,0 +1,51 @@
+package peer
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+func TestTagsHaveTheirDocumentedBytes(t *testing.T) {
+	var tags kmsg.Tags
+	SetInt64(&tags, TagRemoteEnd, 123456)
+	want := []byte{0x91, 0x4e, 0x08, 0, 0, 0, 0, 0, 1, 0xe2, 0x40}
+	if got := tags.AppendEach(nil); !bytes.Equal(got, want) {
+		t.Errorf("kmsg writes % x, want % x", got, want)
+	}
+	if got := AppendInt64(nil, TagRemoteEnd, 123456); !bytes.Equal(got, want) {
+		t.Errorf("AppendInt64 writes % x, want % x", got, want)
+	}
+	if v, ok := Int64(&tags, TagRemoteEnd); !ok || v != 123456 {
+		t.Errorf("read back %d, %v", v, ok)
+	}
+	if _, ok := Int64(&tags, TagDurableEnd); ok {
+		t.Error("a tag that is not there was read")
+	}
+	tags.Set(TagDurableEnd, []byte{1})
+	if _, ok := Int64(&tags, TagDurableEnd); ok {
+		t.Error("a torn number was read")
+	}
+
+	ids := [][16]byte{{1}, {2}}
+	var of kmsg.Tags
+	SetIDs(&of, TagDeletedTopics, ids)
+	if got := IDs(&of, TagDeletedTopics); !slices.Equal(got, ids) {
+		t.Errorf("ids read back as %v", got)
+	}
+	of.Set(TagDeletedTopics, make([]byte, 17))
+	if got := IDs(&of, TagDeletedTopics); got != nil {
+		t.Errorf("torn ids read as %v", got)
+	}
+
+	served := []Served{{62, 0, 4}, {63, 0, 1}}
+	b := AppendServed(nil, served)
+	if want := []byte{0, 0x3e, 0, 0, 0, 4, 0, 0x3f, 0, 0, 0, 1}; !bytes.Equal(b, want) {
+		t.Errorf("served is % x, want % x", b, want)
+	}
+	if got := readServed(b); !slices.Equal(got, served) {
+		t.Errorf("served read back as %v", got)
+	}
+}
