@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -24,6 +25,10 @@ type Config struct {
 	ClusterID string
 	// Voters are the quorum's first members; empty means this node alone.
 	Voters []Voter
+	// Join makes a node without data wait until the controller of a running
+	// cluster adds it, which it does when the node registers, instead of
+	// forming a quorum of its own.
+	Join bool
 
 	// Heartbeat is how long a follower waits for the leader before it stands
 	// for election. Zero means 40 ms for a quorum of one, which has nobody to
@@ -57,6 +62,14 @@ type Deps struct {
 	// Transport connects the quorum; nil means none, which a quorum of one
 	// needs not. The Node closes it.
 	Transport raft.Transport
+	// Controller reaches the node that leads the quorum when this one does not;
+	// nil means that calls are then refused with ErrNotController. The Node
+	// does not close it.
+	Controller Controller
+	// Probe looks whether the process behind a broker is known to be gone:
+	// nothing listens at its address. Anything else, silence above all, is
+	// false. nil means that silence alone fences brokers.
+	Probe func(ctx context.Context, b Broker) bool
 	// Logger; nil discards.
 	Logger *slog.Logger
 	// Fatal is called once, from a goroutine of its own, when the log store has

@@ -11,9 +11,12 @@ import (
 // Registration is one start of a broker.
 type Registration struct {
 	ID   int32
-	Host string
+	Host string // of the listener that clients and other brokers use
 	Port int32
 	Rack string
+	// RaftAddress is where raft's transport of this node listens; "" keeps the
+	// node's place in the quorum as it is.
+	RaftAddress string
 	// Incarnation is random per process: the same one may register again.
 	Incarnation topic.ID
 	// ClusterID, when not "", must be the cluster's.
@@ -23,6 +26,17 @@ type Registration struct {
 	// MayLackRecords says that the broker may have lost records it had
 	// acknowledged: it stopped uncleanly without syncing what it acknowledged.
 	MayLackRecords bool
+	// WantVote says that the node may become a voter by itself
+	// (controller.quorum.auto.join.enable, KIP-853).
+	WantVote bool
+	// Directory is the random id of the node's data directory; another one
+	// under the same broker id means that the data is not what it was.
+	Directory topic.ID
+}
+
+// broker is the broker that the registration makes.
+func (r *Registration) broker(epoch int64) Broker {
+	return Broker{ID: r.ID, Host: r.Host, Port: r.Port, Rack: r.Rack, Epoch: epoch, Incarnation: r.Incarnation, Fenced: r.Fenced}
 }
 
 // decideRegister decides on a broker's registration. A new start of a broker

@@ -68,7 +68,7 @@ func Open(cfg Config, deps Deps) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	alone := len(cfg.Voters) == 0 || len(cfg.Voters) == 1 && cfg.Voters[0].NodeID == cfg.NodeID
+	alone := !cfg.Join && len(cfg.Voters) == 0 || len(cfg.Voters) == 1 && cfg.Voters[0].NodeID == cfg.NodeID
 	if err := cfg.fillDefaults(alone); err != nil {
 		return nil, err
 	}
@@ -189,7 +189,7 @@ func (n *Node) isVoter() bool {
 			return true
 		}
 	}
-	return len(n.cfg.Voters) == 0
+	return len(n.cfg.Voters) == 0 && !n.cfg.Join
 }
 
 func (n *Node) raftConfig() *raft.Config {

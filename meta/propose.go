@@ -74,24 +74,32 @@ func (n *Node) Propose(ctx context.Context, c Command) (*Image, error) {
 
 func (n *Node) commit(ctx context.Context, c Command) (*Image, error) {
 	future := n.raft.Apply(c.Encode(), n.cfg.ProposeTimeout)
+	if err := n.await(ctx, future); err != nil {
+		return nil, err
+	}
+	result := future.Response().(applied)
+	return result.image, result.err
+}
+
+// await waits for raft's answer to something that was handed to the log.
+func (n *Node) await(ctx context.Context, future raft.Future) error {
 	done := make(chan error, 1)
 	go func() { done <- future.Error() }() // ends when the entry is committed or raft gives up
 	var err error
 	select {
 	case err = <-done:
 	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: %w", ErrUnknownOutcome, ctx.Err())
+		return fmt.Errorf("%w: %w", ErrUnknownOutcome, ctx.Err())
 	}
 	switch {
 	case err == nil:
-		result := future.Response().(applied)
-		return result.image, result.err
+		return nil
 	case n.failure.Load() != nil:
-		return nil, n.err()
+		return n.err()
 	case errors.Is(err, raft.ErrNotLeader) || errors.Is(err, raft.ErrLeadershipTransferInProgress) || errors.Is(err, raft.ErrEnqueueTimeout):
-		return nil, errors.Join(ErrNotController, err) // never reached the log
+		return errors.Join(ErrNotController, err) // never reached the log
 	}
-	return nil, errors.Join(ErrUnknownOutcome, err)
+	return errors.Join(ErrUnknownOutcome, err)
 }
 
 // CreateTopics creates topics; each has its own result. With validateOnly
@@ -152,12 +160,9 @@ func (n *Node) AlterConfigs(ctx context.Context, changes []ConfigChange, validat
 	return results, nil
 }
 
-// RegisterBroker registers a start of a broker and returns the broker with the
-// epoch it got. Unless it registers fenced it may serve at once.
-func (n *Node) RegisterBroker(ctx context.Context, r Registration) (Broker, error) {
-	if r.Incarnation.IsZero() {
-		r.Incarnation = topic.NewID()
-	}
+// RegisterBroker decides on a start of a broker.
+func (l Local) RegisterBroker(ctx context.Context, r Registration) (Broker, error) {
+	n := l.n
 	img, err := n.change(ctx, false, func(img *Image, b *conf.Broker) ([]Change, error) {
 		return decideRegister(img, b, r, false)
 	})
@@ -209,8 +214,9 @@ func (n *Node) RemoveBroker(ctx context.Context, id int32) error {
 	return err
 }
 
-// AllocateProducerIDs gives a block of producer ids to a broker.
-func (n *Node) AllocateProducerIDs(ctx context.Context, id int32, epoch int64) (ProducerIDs, error) {
+// AllocateProducerIDs decides on a block of producer ids for a broker.
+func (l Local) AllocateProducerIDs(ctx context.Context, id int32, epoch int64) (ProducerIDs, error) {
+	n := l.n
 	var block ProducerIDs
 	_, err := n.change(ctx, false, func(img *Image, _ *conf.Broker) ([]Change, error) {
 		var changes []Change
@@ -224,9 +230,9 @@ func (n *Node) AllocateProducerIDs(ctx context.Context, id int32, epoch int64) (
 	return block, nil
 }
 
-// AlterPartitions changes in-sync sets on behalf of the broker that leads the
-// partitions; each partition has its own result.
-func (n *Node) AlterPartitions(ctx context.Context, leader int32, epoch int64, wishes []AlterPartition) ([]AlteredPartition, error) {
+// AlterPartitions decides on in-sync sets.
+func (l Local) AlterPartitions(ctx context.Context, leader int32, epoch int64, wishes []AlterPartition) ([]AlteredPartition, error) {
+	n := l.n
 	var results []AlteredPartition
 	_, err := n.change(ctx, false, func(img *Image, b *conf.Broker) ([]Change, error) {
 		var changes []Change
@@ -277,10 +283,9 @@ func (n *Node) ListReassignments(partitions []PartitionRef) []Reassignment {
 	return n.Image().Reassignments(partitions)
 }
 
-// ConfirmDeleted says that a deleted topic's data is gone: from the disk of
-// broker, unless that is -1, and from the bucket, if tier is set. Saying so
-// again, or of a topic that is not being deleted, changes nothing.
-func (n *Node) ConfirmDeleted(ctx context.Context, id topic.ID, broker int32, tier bool) error {
+// ConfirmDeleted records that a deleted topic's data is gone.
+func (l Local) ConfirmDeleted(ctx context.Context, id topic.ID, broker int32, tier bool) error {
+	n := l.n
 	_, err := n.change(ctx, false, func(img *Image, _ *conf.Broker) ([]Change, error) {
 		return decideConfirmDeleted(img, ConfirmDeleted{ID: id, Broker: broker, Tier: tier}), nil
 	})
