@@ -152,7 +152,8 @@ func (c *service) lookAround() bool {
 			s := c.shards[int32(i)]
 			c.mu.Unlock()
 			if s != nil && s.served.Load() >= 0 {
-				s.nudge()
+				s.nudge() // the log may not have heard yet: then it takes another look
+				settled = false
 			}
 			continue
 		}

@@ -404,6 +404,33 @@ func TestDeposedCoordinatorSaysSo(t *testing.T) {
 	})
 }
 
+// The metadata names another leader before the log here has been told to stop.
+func TestACoordinatorThatLearnsLateIsDeposedAllTheSame(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.stable("g")
+		waits := make(chan error)
+		go func() {
+			_, err := r.join("g", "") // waits for the member to join again
+			waits <- err
+		}()
+		synctest.Wait()
+		gone := meta.ChangePartitions{ID: topic.ID{1}}
+		for i := range int32(2) {
+			gone.Changes = append(gone.Changes, meta.PartitionChange{Index: i, Set: meta.SetLeader, Leader: meta.NoLeader})
+		}
+		r.meta.apply(t, gone)
+		time.Sleep(300 * time.Millisecond)
+		r.log.set(func() { clear(r.log.epochs) })
+		began := time.Now()
+		if err := <-waits; !errors.Is(err, ErrNotCoordinator) {
+			t.Errorf("the join that waited: %v", err)
+		}
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("it was told after %v", took)
+		}
+	})
+}
+
 func TestRequestsWaitAWhileForTheLogToBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{t: t, log: newMemLog(2), meta: newMemMetadata(t, 2), cfg: testConfig()}

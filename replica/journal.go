@@ -42,8 +42,13 @@ func (j *Journal) Append(ctx context.Context, partition, epoch int32, records ba
 	if err != nil {
 		return err
 	}
+	return p.awaitCommitted(ctx, a.LeaderEpoch, a.LastOffset)
+}
+
+// awaitCommitted waits until offset is committed under the leader epoch.
+func (p *Partition) awaitCommitted(ctx context.Context, epoch int32, offset int64) error {
 	done := make(chan error, 1)
-	cancel := p.OnCommitted(a.LeaderEpoch, a.LastOffset, func(err error) { done <- err })
+	cancel := p.OnCommitted(epoch, offset, func(err error) { done <- err })
 	defer cancel()
 	select {
 	case err := <-done:
@@ -72,14 +77,30 @@ func (p *Partition) appendUnder(epoch int32, records []byte, r AppendRequest) (A
 	return a, nil
 }
 
-// Read calls fn for each batch from the log's start to its end at the time of the call, committed or not: as long as this
-// broker leads, what is in its log will be. The bytes are valid during the call only. An error of fn ends the reading.
+// Read calls fn for each batch from the log's start to its end at the time of the call, and returns when all of it is
+// committed. Before, what was read may be gone with the next leader: state that was built from it must not be shown or acted
+// on. The bytes are valid during the call only. An error of fn ends the reading.
 func (j *Journal) Read(ctx context.Context, partition int32, fn func(batch.Batch) error) error {
 	p, err := j.m.Partition(j.topic, partition)
 	if err != nil {
 		return err
 	}
+	epoch, err := p.Epoch()
+	if err != nil {
+		return err
+	}
 	o := p.log.Offsets()
+	if err := p.readBatches(ctx, o, fn); err != nil || o.End == 0 {
+		return err
+	}
+	err = p.awaitCommitted(ctx, epoch, o.End-1)
+	if errors.Is(err, ErrISRTooSmallAfterAppend) && p.log.HighWatermark() >= o.End {
+		return nil // committed while the in-sync set was large enough
+	}
+	return err
+}
+
+func (p *Partition) readBatches(ctx context.Context, o hot.Offsets, fn func(batch.Batch) error) error {
 	for at := max(o.LogStart, o.LocalStart); at < o.End; {
 		if err := ctx.Err(); err != nil {
 			return err
