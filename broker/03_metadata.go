@@ -142,7 +142,7 @@ func (s *Server) autoCreate(r *request, names []string, out []kmsg.MetadataRespo
 	for i, name := range names {
 		topics[i] = meta.NewTopic{Name: name, Partitions: -1, ReplicationFactor: -1}
 	}
-	created, err := s.deps.Metadata.CreateTopics(ctx, topics, false)
+	created, err := createTopicsAnywhere(ctx, s.deps.Metadata, s.deps.Controller, topics, false)
 	if err != nil {
 		s.log.Warn("automatic topic creation failed", "topics", names, "err", err)
 		return

@@ -2,6 +2,8 @@ package broker
 
 import (
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/varvelog/varve/replica/peer"
 )
 
 // ApiVersions (18): versions 0–4. Kafka 4.4 serves 5 as well; kmsg does not know it, and a client that asks with 5 takes
@@ -52,6 +54,9 @@ func (s *Server) apiVersions(r *request, q *kmsg.ApiVersionsRequest) (kmsg.Respo
 		resp.FinalizedFeatures = append(resp.FinalizedFeatures, a)
 	}
 	resp.FinalizedFeaturesEpoch = finalizedEpochFirst
+	if q.ClientSoftwareName == peer.SoftwareName {
+		resp.UnknownTags.Set(peer.TagServed, s.table.internal())
+	}
 	return resp, nil
 }
 
@@ -71,7 +76,7 @@ func softwareName(s string) bool {
 func (t *table) advertised() []kmsg.ApiVersionsResponseApiKey {
 	var keys []kmsg.ApiVersionsResponseApiKey
 	for _, a := range t.byKey {
-		if a == nil {
+		if a == nil || a.internal {
 			continue
 		}
 		k := kmsg.NewApiVersionsResponseApiKey()
@@ -82,6 +87,16 @@ func (t *table) advertised() []kmsg.ApiVersionsResponseApiKey {
 		keys = append(keys, k)
 	}
 	return keys
+}
+
+// internal is what other brokers are told beyond that, encoded.
+func (t *table) internal() (b []byte) {
+	for _, a := range t.byKey {
+		if a != nil && a.internal {
+			b = peer.AppendServed(b, []peer.Served{{Key: a.key, Min: a.min, Max: a.max}})
+		}
+	}
+	return b
 }
 
 // answerUnknownApiVersions answers a version of ApiVersions that is not served: body and header of version 0, the error, and

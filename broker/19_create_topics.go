@@ -13,7 +13,7 @@ import (
 //
 //	v4 defaults for partitions and replication factor (KIP-464)
 //	v5 flexible; what was made and with which settings (KIP-525)    v7 topic id
-var apiCreateTopics = api{key: 19, name: "CreateTopics", min: 2, max: 7, handle: typed((*Server).createTopics)}
+var apiCreateTopics = api{key: 19, name: "CreateTopics", min: 2, max: 7, forwarded: true, handle: typed((*Server).createTopics)}
 
 func (s *Server) createTopics(r *request, q *kmsg.CreateTopicsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrCreateTopicsResponse()
@@ -31,7 +31,7 @@ func (s *Server) createTopics(r *request, q *kmsg.CreateTopicsRequest) (kmsg.Res
 		}
 		topics[i] = n
 	}
-	created, err := s.deps.Metadata.CreateTopics(ctx, topics, q.ValidateOnly)
+	created, err := s.decider(r).CreateTopics(ctx, topics, q.ValidateOnly)
 	if err != nil {
 		created = make([]meta.CreatedTopic, len(topics))
 		for i := range topics {
@@ -41,7 +41,7 @@ func (s *Server) createTopics(r *request, q *kmsg.CreateTopicsRequest) (kmsg.Res
 	for i := range created {
 		resp.Topics = append(resp.Topics, s.createdTopic(r, &created[i]))
 	}
-	if !q.ValidateOnly {
+	if !q.ValidateOnly && !r.enveloped {
 		s.awaitReady(ctx, created)
 	}
 	return resp, nil

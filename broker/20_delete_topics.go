@@ -9,7 +9,7 @@ import (
 // DeleteTopics (20): versions 1–6.
 //
 //	v4 flexible    v5 error messages    v6 topics by name or by id
-var apiDeleteTopics = api{key: 20, name: "DeleteTopics", min: 1, max: 6, handle: typed((*Server).deleteTopics)}
+var apiDeleteTopics = api{key: 20, name: "DeleteTopics", min: 1, max: 6, forwarded: true, handle: typed((*Server).deleteTopics)}
 
 func (s *Server) deleteTopics(r *request, q *kmsg.DeleteTopicsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrDeleteTopicsResponse()
@@ -26,7 +26,7 @@ func (s *Server) deleteTopics(r *request, q *kmsg.DeleteTopicsRequest) (kmsg.Res
 		}
 		refs = append(refs, ref)
 	}
-	results, err := s.deps.Metadata.DeleteTopics(ctx, refs)
+	results, err := s.decider(r).DeleteTopics(ctx, refs)
 	if err != nil {
 		results = make([]meta.TopicResult, len(refs))
 		for i, ref := range refs {

@@ -10,7 +10,7 @@ import (
 )
 
 // AlterConfigs (33): versions 0–2; v2 is flexible. The settings given replace all that were set before.
-var apiAlterConfigs = api{key: 33, name: "AlterConfigs", min: 0, max: 2, handle: typed((*Server).alterConfigsLegacy)}
+var apiAlterConfigs = api{key: 33, name: "AlterConfigs", min: 0, max: 2, forwarded: true, handle: typed((*Server).alterConfigsLegacy)}
 
 func (s *Server) alterConfigsLegacy(r *request, q *kmsg.AlterConfigsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrAlterConfigsResponse()
@@ -55,7 +55,7 @@ func (s *Server) alterConfigs(r *request, changes []configChange, validateOnly b
 	if len(valid) == 0 {
 		return errs
 	}
-	results, err := s.deps.Metadata.AlterConfigs(ctx, valid, validateOnly)
+	results, err := s.decider(r).AlterConfigs(ctx, valid, validateOnly)
 	for k, i := range at {
 		if err != nil {
 			errs[i] = err

@@ -7,7 +7,7 @@ import (
 )
 
 // CreatePartitions (37): versions 0–3; v2 is flexible, v3 adds an error code only.
-var apiCreatePartitions = api{key: 37, name: "CreatePartitions", min: 0, max: 3, handle: typed((*Server).createPartitions)}
+var apiCreatePartitions = api{key: 37, name: "CreatePartitions", min: 0, max: 3, forwarded: true, handle: typed((*Server).createPartitions)}
 
 func (s *Server) createPartitions(r *request, q *kmsg.CreatePartitionsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrCreatePartitionsResponse()
@@ -21,7 +21,7 @@ func (s *Server) createPartitions(r *request, q *kmsg.CreatePartitionsRequest) (
 			topics[i].Assignment = append(topics[i].Assignment, a.Replicas)
 		}
 	}
-	results, err := s.deps.Metadata.CreatePartitions(ctx, topics, q.ValidateOnly)
+	results, err := s.decider(r).CreatePartitions(ctx, topics, q.ValidateOnly)
 	if err != nil {
 		results = make([]meta.TopicResult, len(topics))
 		for i := range topics {
@@ -38,6 +38,8 @@ func (s *Server) createPartitions(r *request, q *kmsg.CreatePartitionsRequest) (
 			grown = append(grown, meta.CreatedTopic{Name: x.Name, Partitions: int32(len(t.Partitions))})
 		}
 	}
-	s.awaitReady(ctx, grown)
+	if !r.enveloped {
+		s.awaitReady(ctx, grown)
+	}
 	return resp, nil
 }

@@ -8,7 +8,7 @@ import (
 
 // IncrementalAlterConfigs (44): versions 0–1 (KIP-339); v1 is flexible. Sets, deletes, appends to and subtracts from single
 // settings of topics, brokers and groups.
-var apiIncrementalAlterConfigs = api{key: 44, name: "IncrementalAlterConfigs", min: 0, max: 1, handle: typed((*Server).incrementalAlterConfigs)}
+var apiIncrementalAlterConfigs = api{key: 44, name: "IncrementalAlterConfigs", min: 0, max: 1, forwarded: true, handle: typed((*Server).incrementalAlterConfigs)}
 
 func (s *Server) incrementalAlterConfigs(r *request, q *kmsg.IncrementalAlterConfigsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrIncrementalAlterConfigsResponse()

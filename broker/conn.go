@@ -31,6 +31,7 @@ type conn struct {
 	client    string // last client id, so that it is not made anew for each request
 	known     bool   // ApiVersions or any other request was answered: the small cap is over
 	appending bool   // a panic now must not be survived
+	beats     heartbeats
 
 	// Plain timestamps, read by the sweeper; 0 = not in that state.
 	activeMillis atomic.Int64 // last time a frame began or an answer was written
@@ -60,6 +61,13 @@ type request struct {
 	client   string
 	body     []byte // a slice of the frame
 	answered bool
+
+	// Of requests that the controller decides (forward.go).
+	enveloped bool // it came in an envelope
+	capture   bool // its answer is kept in captured instead of being sent
+	captured  kmsg.Response
+	undecided bool  // its handler found that this node is not the controller
+	refusal   error // what every decision is refused with
 }
 
 func newConn(s *Server, nc net.Conn, remote string) *conn {
@@ -75,6 +83,7 @@ func newConn(s *Server, nc net.Conn, remote string) *conn {
 func (c *conn) serve() {
 	defer close(c.gone)
 	defer c.in.release()
+	defer c.tellEnd()
 	defer c.shut()
 	for {
 		err := c.next()
@@ -89,6 +98,13 @@ func (c *conn) serve() {
 			c.srv.log.Warn("connection closed", "client", c.remote, "client_id", c.client, "err", err)
 		}
 		return
+	}
+}
+
+// tellEnd tells the controller that a broker's heartbeats will not come this way any more.
+func (c *conn) tellEnd() {
+	if c.beats.any && !c.srv.isDraining() {
+		c.srv.deps.Controlled.Disconnected(c.beats.broker, c.beats.epoch)
 	}
 }
 
@@ -201,7 +217,12 @@ func (c *conn) handle(b []byte) (keep bool, err error) {
 	}
 	defer c.recoverHandler(&err)
 	s.stats.requests[a.key].Add(1)
-	if err := a.handle(s, &c.req); err != nil {
+	if a.forwarded {
+		err = s.decide(&c.req, b)
+	} else {
+		err = a.handle(s, &c.req)
+	}
+	if err != nil {
 		return a.keeps, err
 	}
 	c.known = true
@@ -236,6 +257,10 @@ func (s *Server) recovered(r *request, v any) bool {
 
 // send answers the request with resp.
 func (r *request) send(resp kmsg.Response) error {
+	if r.capture {
+		r.captured, r.answered = resp, true
+		return nil
+	}
 	p := newReply()
 	p.encode(r.corr, r.flexible && r.api.key != keyApiVersions, resp)
 	return r.reply(p)

@@ -14,6 +14,10 @@ import (
 type Deps struct {
 	Partitions Partitions
 	Metadata   Metadata
+	// Controlled is this node's controller as other brokers call it; nil: the keys between brokers are not served.
+	Controlled Controlled
+	// Controller reaches the controller wherever it is; nil: this node is the only one.
+	Controller *Controller
 	// Groups runs the consumer groups; nil: their keys are not served.
 	Groups Groups
 	// Settings are the broker's typed static settings: defaults for topics, shown by DescribeConfigs.

@@ -3,6 +3,8 @@ package broker
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/varvelog/varve/coordinator"
 	"github.com/varvelog/varve/hot/batch"
@@ -87,26 +89,15 @@ const (
 	codeUnsupportedEndpointType     int16 = 115
 )
 
-// errcodes maps the rooms' sentinel errors to Kafka's codes: the only such table. The first match wins, so a sentinel that
-// wraps another stands before it. TestEverySentinelHasACode fails on one that is neither here nor in internalErrors.
-var errcodes = []struct {
+// errcode is one error and what Kafka calls it.
+type errcode struct {
 	err  error
 	code int16
-}{
-	{batch.ErrCorrupt, codeCorruptMessage},
-	{batch.ErrShort, codeCorruptMessage},
-	{batch.ErrInflated, codeInvalidRecord},
-	{batch.ErrInvalidRecord, codeInvalidRecord},
-	{batch.ErrInvalidTimestamp, codeInvalidTimestamp},
-	{batch.ErrTooLarge, codeMessageTooLarge},
-	{batch.ErrUnsupportedCompression, codeUnsupportedCompression},
-	{batch.ErrUnsupportedVersion, codeInvalidRecord},
+}
 
-	{errUnverifiedTransaction, codeTransactionalIDDenied},
-
-	{topic.ErrInvalidName, codeInvalidTopic},
-	{topic.ErrInvalidID, codeUnknownTopicID},
-
+// metaCodes are the metadata quorum's errors. Between brokers they are read backwards too: a code stands for the first of
+// its errors here.
+var metaCodes = []errcode{
 	{meta.ErrTopicExists, codeTopicExists},
 	{meta.ErrUnknownTopicID, codeUnknownTopicID},
 	{meta.ErrUnknownTopic, codeUnknownTopicOrPartition},
@@ -137,6 +128,24 @@ var errcodes = []struct {
 	{meta.ErrExhausted, codeUnknownServerError},
 	{meta.ErrClosed, codeNotController},
 	{meta.ErrFailed, codeNotController},
+}
+
+// errcodes maps the rooms' sentinel errors to Kafka's codes: the only such table. The first match wins, so a sentinel that
+// wraps another stands before it. TestEverySentinelHasACode fails on one that is neither here nor in internalErrors.
+var errcodes = slices.Concat(metaCodes, []errcode{
+	{batch.ErrCorrupt, codeCorruptMessage},
+	{batch.ErrShort, codeCorruptMessage},
+	{batch.ErrInflated, codeInvalidRecord},
+	{batch.ErrInvalidRecord, codeInvalidRecord},
+	{batch.ErrInvalidTimestamp, codeInvalidTimestamp},
+	{batch.ErrTooLarge, codeMessageTooLarge},
+	{batch.ErrUnsupportedCompression, codeUnsupportedCompression},
+	{batch.ErrUnsupportedVersion, codeInvalidRecord},
+
+	{errUnverifiedTransaction, codeTransactionalIDDenied},
+
+	{topic.ErrInvalidName, codeInvalidTopic},
+	{topic.ErrInvalidID, codeUnknownTopicID},
 
 	{replica.ErrUnknownPartition, codeUnknownTopicOrPartition},
 	{replica.ErrUnknownTopicID, codeUnknownTopicID},
@@ -183,7 +192,7 @@ var errcodes = []struct {
 
 	{context.DeadlineExceeded, codeRequestTimedOut},
 	{context.Canceled, codeRequestTimedOut},
-}
+})
 
 // code is the Kafka error code of err. An error that no client can act on is UNKNOWN_SERVER_ERROR; the caller logs it.
 func code(err error) int16 {
@@ -198,9 +207,25 @@ func code(err error) int16 {
 	return codeUnknownServerError
 }
 
+// metaError is the error of the metadata quorum that the controller's answer stands for.
+func metaError(c int16) error {
+	if c == codeNone {
+		return nil
+	}
+	for i := range metaCodes {
+		if metaCodes[i].code == c && c != codeUnknownServerError {
+			return metaCodes[i].err
+		}
+	}
+	return fmt.Errorf("the controller answers error %d", c)
+}
+
 // codeOf is code for an error met while serving r: one without a code of its own is a fault of ours and is logged.
 func (s *Server) codeOf(r *request, err error) int16 {
 	c := code(err)
+	if c == codeNotController {
+		r.undecided = true
+	}
 	if c == codeUnknownServerError {
 		if omitted, ok := s.limit.allow(logKey{what: r.api.name, topic: err.Error()}, s.nowMillis()); ok {
 			s.log.Error("request failed", "api", r.api.name, "version", r.version, "client", r.c.remote, "client_id", r.client, "err", err, "omitted", omitted)

@@ -62,6 +62,11 @@ var internalErrors = map[string]string{
 	"objstore.ErrInvalidURL":       "start-up refuses",
 	"coordinator.ErrCorrupt":       "the record is left out and logged",
 	"coordinator.ErrInvalidConfig": "start-up refuses",
+	"peer.ErrClosed":               "Controller answers meta.ErrNotController or ErrUnknownOutcome; a fetcher starts over",
+	"peer.ErrDisconnected":         "as peer.ErrClosed",
+	"peer.ErrNotSent":              "as peer.ErrClosed",
+	"peer.ErrUnsupported":          "the peer is of a release too far from this one: start-up fails, a fetcher waits",
+	"peer.ErrMalformed":            "as peer.ErrUnsupported",
 	"broker.ErrServerClosed":       "returned by Serve",
 }
 

@@ -27,11 +27,11 @@ var _ Groups = (*coordinator.Coordinator)(nil)
 
 // served is the keys of list that deps can serve.
 func served(list []api, deps Deps) []api {
-	if deps.Groups != nil {
-		return list
-	}
 	return slices.DeleteFunc(slices.Clone(list), func(a api) bool {
-		return a.key >= apiOffsetCommit.key && a.key <= apiListGroups.key || a.key == apiDeleteGroups.key || a.key == apiOffsetDelete.key
+		if a.internal && deps.Controlled == nil {
+			return true
+		}
+		return deps.Groups == nil && (a.key >= apiOffsetCommit.key && a.key <= apiListGroups.key || a.key == apiDeleteGroups.key || a.key == apiOffsetDelete.key)
 	})
 }
 

@@ -14,8 +14,12 @@ type api struct {
 	// advertised is the minimum that ApiVersions names when it is not min: Produce alone (KAFKA-18659).
 	advertised *int16
 	// keeps says that the handler retains slices of the request body: the frame's buffer is then not reused.
-	keeps  bool
-	handle func(*Server, *request) error
+	keeps bool
+	// forwarded says that the controller decides: any other broker sends the request on.
+	forwarded bool
+	// internal keys are between brokers: not advertised to clients, and served where there is a controller to call.
+	internal bool
+	handle   func(*Server, *request) error
 
 	flexible int16   // first flexible version; filled in by newTable
 	schema   *schema // filled in by newTable
@@ -49,8 +53,13 @@ var apis = []api{
 	apiDeleteGroups,
 	apiIncrementalAlterConfigs,
 	apiOffsetDelete,
+	apiAlterPartition,
+	apiEnvelope,
 	apiDescribeCluster,
 	apiDescribeProducers,
+	apiBrokerRegistration,
+	apiBrokerHeartbeat,
+	apiAllocateProducerIDs,
 	apiListConfigResources,
 	apiDescribeTopicPartitions,
 }

@@ -14,10 +14,16 @@ const (
 	TagRemoteEnd uint32 = 10001
 	// TagDurableEnd is in a partition of a Fetch request: how far the follower's log is durable, exclusive.
 	TagDurableEnd uint32 = 10002
-	// TagDeletedTopics is in a BrokerHeartbeat request: topics whose files this broker has removed.
-	TagDeletedTopics uint32 = 10003
-	// TagBucketClean is in a BrokerHeartbeat request: deleted topics of which nothing is left in the bucket.
+	// TagFilesGone is in an AlterPartition request without topics: deleted topics whose files the broker has removed.
+	TagFilesGone uint32 = 10003
+	// TagBucketClean is in an AlterPartition request without topics: deleted topics of which nothing is left in the bucket.
 	TagBucketClean uint32 = 10004
+	// TagController is in the answer of a broker that is not the controller to a request for it: where the controller is.
+	TagController uint32 = 10005
+	// TagMetadataIndex is in an Envelope answer: the index of the controller's image with the request's changes in it.
+	TagMetadataIndex uint32 = 10006
+	// TagRegistration is in a BrokerRegistration request: what Kafka's fields do not say.
+	TagRegistration uint32 = 10007
 )
 
 // SetInt64 sets a tag of one number.
@@ -62,6 +68,41 @@ func IDs(tags *kmsg.Tags, tag uint32) [][16]byte {
 	}
 	return ids
 }
+
+// Broker is a broker's id and address.
+type Broker struct {
+	ID   int32
+	Host string
+	Port int32
+}
+
+// Address is where the broker listens.
+func (b Broker) Address() string { return Address(b.Host, b.Port) }
+
+// SetController sets TagController.
+func SetController(tags *kmsg.Tags, b Broker) {
+	v := binary.BigEndian.AppendUint32(nil, uint32(b.ID))
+	v = binary.BigEndian.AppendUint32(v, uint32(b.Port))
+	tags.Set(TagController, append(v, b.Host...))
+}
+
+// Controller reads TagController.
+func Controller(tags *kmsg.Tags) (b Broker, ok bool) {
+	v, ok := Raw(tags, TagController)
+	if !ok || len(v) < 9 {
+		return Broker{}, false
+	}
+	return Broker{
+		ID: int32(binary.BigEndian.Uint32(v)), Port: int32(binary.BigEndian.Uint32(v[4:])), Host: string(v[8:]),
+	}, true
+}
+
+// Bits of TagRegistration. Format: do not renumber.
+const (
+	RegistrationServes         uint8 = 1 << 0 // the broker is to be unfenced at once
+	RegistrationMayLackRecords uint8 = 1 << 1 // it stopped without syncing what it had acknowledged
+	RegistrationWantsVote      uint8 = 1 << 2 // it may become a voter by itself (KIP-853)
+)
 
 // Raw reads a tag's bytes.
 func Raw(tags *kmsg.Tags, tag uint32) (value []byte, ok bool) {

@@ -31,13 +31,27 @@ func TestTagsHaveTheirDocumentedBytes(t *testing.T) {
 
 	ids := [][16]byte{{1}, {2}}
 	var of kmsg.Tags
-	SetIDs(&of, TagDeletedTopics, ids)
-	if got := IDs(&of, TagDeletedTopics); !slices.Equal(got, ids) {
+	SetIDs(&of, TagFilesGone, ids)
+	if got := IDs(&of, TagFilesGone); !slices.Equal(got, ids) {
 		t.Errorf("ids read back as %v", got)
 	}
-	of.Set(TagDeletedTopics, make([]byte, 17))
-	if got := IDs(&of, TagDeletedTopics); got != nil {
+	of.Set(TagFilesGone, make([]byte, 17))
+	if got := IDs(&of, TagFilesGone); got != nil {
 		t.Errorf("torn ids read as %v", got)
+	}
+
+	var at kmsg.Tags
+	n2 := Broker{ID: 2, Host: "n2", Port: 9092}
+	SetController(&at, n2)
+	if want, got := []byte{0x95, 0x4e, 0x0a, 0, 0, 0, 2, 0, 0, 0x23, 0x84, 'n', '2'}, at.AppendEach(nil); !bytes.Equal(got, want) {
+		t.Errorf("controller is % x, want % x", got, want)
+	}
+	if got, ok := Controller(&at); !ok || got != n2 || got.Address() != "n2:9092" {
+		t.Errorf("controller read back as %v", got)
+	}
+	at.Set(TagController, make([]byte, 8))
+	if _, ok := Controller(&at); ok {
+		t.Error("a torn controller was read")
 	}
 
 	served := []Served{{62, 0, 4}, {63, 0, 1}}

@@ -1,0 +1,91 @@
+package broker
+
+import (
+	"net"
+	"strconv"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/varvelog/varve/meta"
+	"github.com/varvelog/varve/meta/topic"
+	"github.com/varvelog/varve/replica/peer"
+)
+
+// BrokerRegistration (62): versions 0–4, between brokers.
+//
+//	v1 migration from ZooKeeper, which is not served    v2 log directories    v3 previous epoch (KIP-966)
+//	v4 features with a minimum of 0
+var apiBrokerRegistration = api{key: 62, name: "BrokerRegistration", min: 0, max: 4, internal: true, handle: typed((*Server).brokerRegistration)}
+
+func (s *Server) brokerRegistration(r *request, q *kmsg.BrokerRegistrationRequest) (kmsg.Response, error) {
+	resp := kmsg.NewPtrBrokerRegistrationResponse()
+	resp.BrokerEpoch = -1
+	if q.IsMigratingZkBroker || len(q.Listeners) == 0 {
+		resp.ErrorCode = codeInvalidRequest
+		return resp, nil
+	}
+	ctx, cancel := s.controllerContext(r)
+	defer cancel()
+	b, err := s.deps.Controlled.RegisterBroker(ctx, decodeRegistration(q))
+	if err == nil {
+		resp.BrokerEpoch = b.Epoch
+	}
+	resp.ErrorCode = s.controllerCode(r, err, &resp.UnknownTags)
+	return resp, nil
+}
+
+func encodeRegistration(q *kmsg.BrokerRegistrationRequest, r meta.Registration) {
+	q.BrokerID, q.ClusterID, q.IncarnationID, q.Rack = r.ID, r.ClusterID, r.Incarnation, optional(r.Rack)
+	q.Listeners = []kmsg.BrokerRegistrationRequestListener{{Name: listenerPlain, Host: r.Host, Port: uint16(r.Port)}}
+	if host, port, ok := splitAddress(r.RaftAddress); ok {
+		q.Listeners = append(q.Listeners, kmsg.BrokerRegistrationRequestListener{Name: listenerController, Host: host, Port: port})
+	}
+	q.PreviousBrokerEpoch = -1
+	if !r.Directory.IsZero() {
+		q.LogDirs = [][16]byte{r.Directory}
+	}
+	flags := uint8(0)
+	for bit, set := range map[uint8]bool{
+		peer.RegistrationServes: !r.Fenced, peer.RegistrationMayLackRecords: r.MayLackRecords, peer.RegistrationWantsVote: r.WantVote,
+	} {
+		if set {
+			flags |= bit
+		}
+	}
+	q.UnknownTags.Set(peer.TagRegistration, []byte{flags})
+}
+
+// splitAddress takes the address of raft's transport apart; ok is false for "".
+func splitAddress(address string) (host string, port uint16, ok bool) {
+	host, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", 0, false
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	return host, uint16(n), err == nil
+}
+
+func decodeRegistration(q *kmsg.BrokerRegistrationRequest) meta.Registration {
+	r := meta.Registration{ID: q.BrokerID, ClusterID: q.ClusterID, Incarnation: topic.ID(q.IncarnationID), Fenced: true}
+	if q.Rack != nil {
+		r.Rack = *q.Rack
+	}
+	for i := range q.Listeners {
+		l := &q.Listeners[i]
+		switch {
+		case l.Name == listenerController:
+			r.RaftAddress = peer.Address(l.Host, int32(l.Port))
+		case r.Host == "":
+			r.Host, r.Port = l.Host, int32(l.Port)
+		}
+	}
+	if len(q.LogDirs) > 0 {
+		r.Directory = topic.ID(q.LogDirs[0])
+	}
+	if b, ok := peer.Raw(&q.UnknownTags, peer.TagRegistration); ok && len(b) == 1 {
+		r.Fenced = b[0]&peer.RegistrationServes == 0
+		r.MayLackRecords = b[0]&peer.RegistrationMayLackRecords != 0
+		r.WantVote = b[0]&peer.RegistrationWantsVote != 0
+	}
+	return r
+}
