@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -48,6 +49,9 @@ func (s *Server) alterConfigs(r *request, changes []configChange, validateOnly b
 	var at []int
 	for i := range changes {
 		if errs[i] = changes[i].err; errs[i] == nil {
+			errs[i] = s.checkOwn(&changes[i].ConfigChange)
+		}
+		if errs[i] == nil {
 			valid = append(valid, changes[i].ConfigChange)
 			at = append(at, i)
 		}
@@ -67,4 +71,16 @@ func (s *Server) alterConfigs(r *request, changes []configChange, validateOnly b
 		}
 	}
 	return errs
+}
+
+// checkOwn refuses settings of another broker: only a broker itself knows whether it could run with them.
+func (s *Server) checkOwn(c *meta.ConfigChange) error {
+	if c.Kind != meta.BrokerConfig || c.Name == "" {
+		return nil
+	}
+	id, err := strconv.ParseInt(c.Name, 10, 32)
+	if err == nil && int32(id) != s.cfg.NodeID {
+		return withMessage(meta.ErrInvalidRequest, "Unexpected broker id, expected %d, but received %s", s.cfg.NodeID, c.Name)
+	}
+	return nil // the controller refuses what is no number
 }

@@ -414,11 +414,12 @@ func TestIncrementalAlterConfigs(t *testing.T) {
 		add(kmsg.ConfigResourceTypeTopic, "nosuch", "retention.ms", kmsg.IncrementalAlterConfigOpSet, kmsg.StringPtr("1"))
 		add(kmsg.ConfigResourceTypeBroker, "1", "log.retention.ms", kmsg.IncrementalAlterConfigOpSet, kmsg.StringPtr("777000"))
 		add(kmsg.ConfigResourceType(99), "x", "y", kmsg.IncrementalAlterConfigOpSet, kmsg.StringPtr("1"))
+		add(kmsg.ConfigResourceTypeBroker, "2", "log.retention.ms", kmsg.IncrementalAlterConfigOpSet, kmsg.StringPtr("777000"))
 		var codes []int16
 		for _, x := range c.ask(q).(*kmsg.IncrementalAlterConfigsResponse).Resources {
 			codes = append(codes, x.ErrorCode)
 		}
-		if !slices.Equal(codes, []int16{0, codeUnknownTopicOrPartition, 0, codeInvalidRequest}) {
+		if !slices.Equal(codes, []int16{0, codeUnknownTopicOrPartition, 0, codeInvalidRequest, codeInvalidRequest}) {
 			t.Fatalf("version %d: codes %v", v, codes)
 		}
 	}

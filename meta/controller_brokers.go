@@ -52,8 +52,17 @@ func decideRegister(img *Image, b *conf.Broker, r Registration, alive bool) ([]C
 	if known && old.Incarnation != r.Incarnation && alive {
 		return nil, refuse(ErrDuplicateBroker, "Another broker is registered with that broker id.")
 	}
+	again := known && old.Incarnation == r.Incarnation
+	if again {
+		// The same process once more: what it may do stays as it is, except
+		// that it may ask to serve at last.
+		r.Fenced = r.Fenced && old.Fenced || old.ShuttingDown
+		if r.Fenced == old.Fenced && r.Host == old.Host && r.Port == old.Port && r.Rack == old.Rack {
+			return nil, nil
+		}
+	}
 	changes := []Change{RegisterBroker{ID: r.ID, Incarnation: r.Incarnation, Host: r.Host, Port: r.Port, Rack: r.Rack, Fenced: r.Fenced}}
-	if !known || old.Incarnation == r.Incarnation {
+	if !known || again {
 		if !r.Fenced {
 			changes = append(changes, restoreLeaders(img, b, r.ID)...)
 		}

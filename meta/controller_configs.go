@@ -59,8 +59,8 @@ type ConfigResult struct {
 	Err error
 }
 
-// decideConfigs decides on the settings of resources one by one. node is the
-// broker that was asked: Kafka lets a broker change only its own settings.
+// decideConfigs decides on the settings of resources one by one, as the broker
+// node, whose static settings are given.
 func decideConfigs(img *Image, static *conf.Broker, node int32, changes []ConfigChange) ([]ConfigResult, []Change) {
 	results := make([]ConfigResult, len(changes))
 	times := make(map[ConfigResource]int, len(changes))
@@ -84,17 +84,18 @@ func decideConfigs(img *Image, static *conf.Broker, node int32, changes []Config
 			out = append(out, set)
 		}
 	}
-	return results, append(out, clearELR(img, static, node, out)...)
+	return results, append(out, electAnew(img, static, node, out)...)
 }
 
-// clearELR empties the ELR of partitions whose in-sync set has become large
-// enough because min.insync.replicas was lowered: from then on records commit
-// that the replicas in the ELR need not have (KIP-966).
-func clearELR(img *Image, static *conf.Broker, node int32, changes []Change) []Change {
+// electAnew follows a change of what elections depend on. Where
+// min.insync.replicas was lowered and the in-sync set is large enough now, the
+// ELR is emptied: from now on records commit that the replicas in it need not
+// have (KIP-966). Where unclean elections are allowed now, partitions that had
+// nobody to lead them get a leader.
+func electAnew(img *Image, static *conf.Broker, node int32, changes []Change) []Change {
 	if !slices.ContainsFunc(changes, func(c Change) bool {
 		s := c.(SetConfigs)
-		_, set := s.Set[minISRSetting]
-		return set || slices.Contains(s.Remove, minISRSetting)
+		return s.touches(minISRSetting) || s.touches(uncleanSetting)
 	}) {
 		return nil
 	}
@@ -111,21 +112,31 @@ func clearELR(img *Image, static *conf.Broker, node int32, changes []Change) []C
 	rules := newTopicRules(b)
 	var out topicChanges
 	for _, t := range after.Topics() {
-		least := rules.minISR(t)
 		for i := range t.Partitions {
-			p := &t.Partitions[i]
-			if len(p.ELR)+len(p.LastKnownELR) > 0 && len(p.ISR) >= p.MinISR(least) {
-				out.add(t.ID, PartitionChange{Index: int32(i), Set: SetELR | SetLastKnownELR})
+			if p := &t.Partitions[i]; p.Leader != NoLeader && len(p.ELR)+len(p.LastKnownELR) == 0 {
+				continue
+			}
+			e := after.election(rules, t, int32(i))
+			if c, ok := e.change(); ok {
+				out.add(t.ID, c)
 			}
 		}
 	}
 	return out.changes()
 }
 
+func (c SetConfigs) touches(name string) bool {
+	_, set := c.Set[name]
+	return set || slices.Contains(c.Remove, name)
+}
+
 // minISRSetting is the setting that elections depend on most. It has one value
 // for all brokers, which is set when the cluster is named: if each broker had
 // its own, who is eligible to lead would depend on who decides.
 const minISRSetting = "min.insync.replicas"
+
+// uncleanSetting allows elections that may lose records.
+const uncleanSetting = "unclean.leader.election.enable"
 
 func checkMinISR(r ConfigResource, old, next map[string]string) error {
 	was, had := old[minISRSetting]
@@ -143,7 +154,7 @@ func decideConfig(img *Image, static *conf.Broker, node int32, c *ConfigChange) 
 	if err := checkEdits(c); err != nil {
 		return SetConfigs{}, err
 	}
-	kind, err := checkResource(node, c.ConfigResource)
+	kind, err := checkResource(img, c.ConfigResource)
 	if err != nil {
 		return SetConfigs{}, err
 	}
@@ -183,7 +194,7 @@ func checkEdits(c *ConfigChange) error {
 }
 
 // checkResource checks the resource's name and returns its table of settings.
-func checkResource(node int32, r ConfigResource) (conf.Kind, error) {
+func checkResource(img *Image, r ConfigResource) (conf.Kind, error) {
 	switch r.Kind {
 	case TopicConfig:
 		if r.Name == "" {
@@ -201,8 +212,8 @@ func checkResource(node int32, r ConfigResource) (conf.Kind, error) {
 		if err != nil {
 			return 0, refuse(ErrInvalidRequest, "Node id must be an integer, but it is: %s", r.Name)
 		}
-		if int32(id) != node {
-			return 0, refuse(ErrInvalidRequest, "Unexpected broker id, expected %d, but received %s", node, r.Name)
+		if !img.registered(int32(id)) {
+			return 0, refuse(ErrUnknownBroker, "No broker with id %d found.", id)
 		}
 		return conf.KindBroker, nil
 	case GroupConfig:

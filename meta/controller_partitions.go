@@ -68,13 +68,8 @@ func decideAlterPartition(img *Image, b *conf.Broker, leader int32, epoch int64,
 			isr[j] = s.ID
 		}
 		e := img.election(rules, t, w.Index)
-		e.isr = isr
+		e.isr, e.recovered = isr, !w.Recovering
 		c, changed := e.change()
-		if p.Recovering && !w.Recovering {
-			c.Set |= SetRecovering
-			c.Recovering = false
-			changed = true
-		}
 		r.Partition = *p
 		if changed {
 			c.change(&r.Partition)

@@ -105,7 +105,8 @@ func reassignOne(img *Image, rules topicRules, w Reassign, factorMayChange bool)
 
 // startReassignment sets what the partition is to become. A reassignment that
 // is in progress is replaced: what it added and the new one does not want goes
-// with the rest, at the end, for it may be in sync by now.
+// with the rest, at the end, for it may be in sync by now. Until then it counts
+// as added and as removed, so that a cancellation still finds what there was.
 func startReassignment(img *Image, e *election, w Reassign, factorMayChange bool) error {
 	if err := checkAssignment(img, w.Replicas, 0); err != nil {
 		return err
@@ -114,9 +115,9 @@ func startReassignment(img *Image, e *election, w Reassign, factorMayChange bool
 	if factor := len(p.Replicas) - len(p.RemovingReplicas); !factorMayChange && factor != len(w.Replicas) {
 		return refuse(ErrInvalidReplicationFactor, "The replication factor is changed from %d to %d", factor, len(w.Replicas))
 	}
-	e.adding = slices.Sorted(slices.Values(except(w.Replicas, except(p.Replicas, p.AddingReplicas))))
 	e.removing = slices.Sorted(slices.Values(except(p.Replicas, w.Replicas)))
 	e.replicas = slices.Concat(w.Replicas, e.removing)
+	e.adding = slices.Sorted(slices.Values(except(e.replicas, except(p.Replicas, p.AddingReplicas))))
 	return nil
 }
 

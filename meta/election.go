@@ -23,6 +23,7 @@ type election struct {
 	adding    []int32 // those of them that are yet to come
 	removing  []int32 // those of them that are to go
 	isr       []int32 // the wanted in-sync set
+	recovered bool    // a leader elected uncleanly has made its log whole
 	unclean   bool    // a replica that may lack records may lead
 	preferred bool    // move leadership to the first replica
 
@@ -53,17 +54,20 @@ func (e *election) mayLead(id int32) bool {
 func (e *election) change() (PartitionChange, bool) {
 	p := e.part
 	c := PartitionChange{Index: e.index}
-	e.complete()
+	recovering := p.Recovering && !e.recovered
+	if !recovering {
+		e.complete()
+	}
 	elr, lastKnown := e.eligible(e.isr)
 	leader, how := e.elect(e.isr, elr)
 	isr := e.isr
-	recovering := p.Recovering
 	if how != electedClean {
 		// The new leader is the whole of the in-sync set: the others have to
 		// catch up with what it has.
 		isr = []int32{leader}
-		if how == electedUnclean {
-			recovering = true
+		recovering = recovering || how == electedUnclean
+		if e.isr = isr; !recovering {
+			e.complete()
 		}
 		elr, lastKnown = e.eligible(isr)
 	}
@@ -103,7 +107,8 @@ func (e *election) change() (PartitionChange, bool) {
 }
 
 // complete ends a reassignment whose wanted replicas are all in sync: those
-// that are to go, go.
+// that are to go, go. While a leader that was elected uncleanly recovers they
+// stay, for they may have what it lacks.
 func (e *election) complete() {
 	if len(e.adding)+len(e.removing) == 0 {
 		return
@@ -139,8 +144,13 @@ func (e *election) eligible(isr []int32) (elr, lastKnown []int32) {
 		if slices.Contains(isr, id) {
 			continue
 		}
-		was := slices.Contains(p.ISR, id) || slices.Contains(p.ELR, id)
+		inSync := slices.Contains(p.ISR, id)
+		was := inSync || slices.Contains(p.ELR, id)
 		switch {
+		case inSync && p.Recovering && len(p.ELR) > 0:
+			// Elected uncleanly while others were eligible, and not done with
+			// what that takes: they have what it lacks.
+			lastKnown = append(lastKnown, id)
 		case was && id != e.lossy:
 			elr = append(elr, id)
 		case was || slices.Contains(p.LastKnownELR, id):
@@ -195,22 +205,26 @@ func (e *election) elect(isr, elr []int32) (int32, electionOutcome) {
 	return NoLeader, electedClean
 }
 
-// rememberLeader narrows lastKnown to the leader that was last to be in sync,
-// when nobody is any more.
+// rememberLeader narrows lastKnown to the one that was last to lead or to be
+// eligible, when nobody is any more.
 func (e *election) rememberLeader(isr, elr, lastKnown []int32, leader int32) []int32 {
 	p := e.part
 	if leader != NoLeader || len(isr) > 0 || len(elr) > 0 {
 		return lastKnown
 	}
+	last := NoLeader
 	switch {
 	case p.Leader != NoLeader:
-		return []int32{p.Leader}
-	case len(p.LastKnownELR) == 1:
-		return p.LastKnownELR
+		last = p.Leader
 	case len(p.ISR)+len(p.ELR) == 1:
-		return slices.Concat(p.ISR, p.ELR)
+		last = slices.Concat(p.ISR, p.ELR)[0] // nobody was eligible longer
+	case len(p.LastKnownELR) == 1:
+		last = p.LastKnownELR[0]
 	}
-	return lastKnown
+	if !slices.Contains(e.replicas, last) {
+		return lastKnown
+	}
+	return []int32{last}
 }
 
 // topicChanges gathers changes by topic.
@@ -263,7 +277,7 @@ func (r topicRules) minISR(t *Topic) int {
 
 // unclean is the topic's effective unclean.leader.election.enable.
 func (r topicRules) unclean(t *Topic) bool {
-	if text, ok := t.Configs["unclean.leader.election.enable"]; ok {
+	if text, ok := t.Configs[uncleanSetting]; ok {
 		return isTrue(text)
 	}
 	return r.uncleanDefault

@@ -52,12 +52,15 @@ func history(t *rapid.T, check func(before, after *Image)) ([][]byte, []*Image) 
 
 // randomDecision draws an event and decides on it.
 func randomDecision(t *rapid.T, img *Image, b *conf.Broker) []Change {
-	id := rapid.Int32Range(1, 4).Draw(t, "broker")
+	id := rapid.Int32Range(1, 5).Draw(t, "broker")
 	name := rapid.SampledFrom([]string{"a", "b.c", "b_c", "d"}).Draw(t, "topic")
 	epoch := img.Brokers[id].Epoch
-	switch rapid.IntRange(0, 9).Draw(t, "event") {
+	switch rapid.IntRange(0, 15).Draw(t, "event") {
 	case 0, 1:
 		r := Registration{ID: id, Host: "h", Incarnation: drawID(t), Fenced: rapid.Bool().Draw(t, "fenced"), MayLackRecords: rapid.Bool().Draw(t, "lossy")}
+		if rapid.Bool().Draw(t, "again") {
+			r.Incarnation = img.Brokers[id].Incarnation
+		}
 		changes, err := decideRegister(img, b, r, false)
 		if err != nil {
 			t.Fatal(err)
@@ -83,8 +86,25 @@ func randomDecision(t *rapid.T, img *Image, b *conf.Broker) []Change {
 			return decideConfirmDeleted(img, ConfirmDeleted{ID: d.ID, Broker: id, Tier: rapid.Bool().Draw(t, "tier")})
 		}
 		return nil
-	case 8:
+	case 8, 9:
 		return randomAlter(t, img, b, name)
+	case 10, 11, 12:
+		return randomReassign(t, img, b, name)
+	case 13:
+		_, changes := decideElection(img, b, rapid.IntRange(0, 3).Draw(t, "unclean") == 0, nil)
+		return changes
+	case 14:
+		value := rapid.SampledFrom([]string{"1", "2", "3"}).Draw(t, "min isr")
+		_, changes := decideConfigs(img, b, 1, []ConfigChange{{
+			ConfigResource: ConfigResource{Kind: TopicConfig, Name: name}, Edits: []ConfigEdit{{Name: minISRSetting, Op: OpSet, Value: &value}},
+		}})
+		return changes
+	case 15:
+		if rapid.IntRange(0, 3).Draw(t, "unregister") == 0 {
+			changes, _ := decideUnregister(img, b, id)
+			return changes
+		}
+		return nil
 	default:
 		_, changes, _ := decideProducerIDs(img, id, epoch)
 		return changes
@@ -103,6 +123,15 @@ func randomConfigs(t *rapid.T) []ConfigValue {
 		}
 	}
 	return list
+}
+
+func randomReassign(t *rapid.T, img *Image, b *conf.Broker, name string) []Change {
+	w := Reassign{PartitionRef: PartitionRef{Topic: name}}
+	if rapid.IntRange(0, 3).Draw(t, "cancel") > 0 {
+		w.Replicas = rapid.SliceOfNDistinct(rapid.Int32Range(1, 5), 1, 3, rapid.ID).Draw(t, "target")
+	}
+	_, changes := decideReassign(img, b, []Reassign{w}, rapid.Bool().Draw(t, "factor"))
+	return changes
 }
 
 func randomAlter(t *rapid.T, img *Image, b *conf.Broker, name string) []Change {
@@ -179,11 +208,9 @@ func checkImage(img *Image) error {
 		if img.TopicByID(t.ID) != t || img.Topic(t.Name) != t {
 			return fmt.Errorf("topic %s is not found by name and id", t.Name)
 		}
-		for i := range t.Partitions {
-			if err := checkPartition(img, &t.Partitions[i]); err != nil {
-				return fmt.Errorf("%s-%d: %w: %s", t.Name, i, err, partitionText(&t.Partitions[i]))
-			}
-		}
+	}
+	if err := checkPartitions(img); err != nil {
+		return err
 	}
 	if partitions != img.PartitionCount() {
 		return fmt.Errorf("%d partitions, counted as %d", partitions, img.PartitionCount())
@@ -194,8 +221,19 @@ func checkImage(img *Image) error {
 	return nil
 }
 
+func checkPartitions(img *Image) error {
+	for _, t := range img.Topics() {
+		for i := range t.Partitions {
+			if err := checkPartition(img, &t.Partitions[i]); err != nil {
+				return fmt.Errorf("%s-%d: %w: %s", t.Name, i, err, partitionText(&t.Partitions[i]))
+			}
+		}
+	}
+	return nil
+}
+
 func checkPartition(img *Image, p *Partition) error {
-	for _, list := range [][]int32{p.ISR, p.ELR, p.LastKnownELR} {
+	for _, list := range [][]int32{p.Replicas, p.ISR, p.ELR, p.LastKnownELR, p.AddingReplicas, p.RemovingReplicas} {
 		for i, id := range list {
 			if !slices.Contains(p.Replicas, id) || slices.Contains(list[:i], id) {
 				return fmt.Errorf("broker %d is no replica, or twice there", id)
@@ -215,6 +253,18 @@ func checkPartition(img *Image, p *Partition) error {
 	}
 	if p.Leader == NoLeader && len(p.ISR) > 0 {
 		return fmt.Errorf("somebody is in sync and nobody leads")
+	}
+	for _, id := range p.LastKnownELR {
+		if slices.Contains(p.ISR, id) || slices.Contains(p.ELR, id) {
+			return fmt.Errorf("broker %d is among the last known and eligible", id)
+		}
+	}
+	wanted := except(p.Replicas, p.RemovingReplicas)
+	if len(wanted) == 0 || len(except(p.Replicas, p.AddingReplicas)) == 0 {
+		return fmt.Errorf("a reassignment to or from nothing")
+	}
+	if p.Reassigning() && !p.Recovering && len(except(wanted, p.ISR)) == 0 {
+		return fmt.Errorf("a reassignment that is done and goes on")
 	}
 	return nil
 }
@@ -238,7 +288,7 @@ func checkStep(before, after *Image) error {
 			return fmt.Errorf("topic %s forgot that it was tiered", t.Name)
 		}
 		for i := range old.Partitions {
-			if err := checkPartitionStep(before, after, &old.Partitions[i], &t.Partitions[i]); err != nil {
+			if err := checkPartitionStep(before, after, t, &old.Partitions[i], &t.Partitions[i]); err != nil {
 				return fmt.Errorf("%s-%d: %w\nfrom %s\nto   %s", t.Name, i, err, partitionText(&old.Partitions[i]), partitionText(&t.Partitions[i]))
 			}
 		}
@@ -251,7 +301,7 @@ func checkStep(before, after *Image) error {
 	return nil
 }
 
-func checkPartitionStep(before, after *Image, old, now *Partition) error {
+func checkPartitionStep(before, after *Image, t *Topic, old, now *Partition) error {
 	same := partitionText(old) == partitionText(now)
 	switch {
 	case now.LeaderEpoch < old.LeaderEpoch || now.PartitionEpoch < old.PartitionEpoch:
@@ -264,9 +314,98 @@ func checkPartitionStep(before, after *Image, old, now *Partition) error {
 	if l := now.Leader; l != NoLeader && old.LeaderEpoch == now.LeaderEpoch && before.Brokers[l].Incarnation != after.Brokers[l].Incarnation {
 		return fmt.Errorf("a new start of broker %d leads in an old leader epoch", l)
 	}
+	if err := checkHolders(t, old, now); err != nil {
+		return err
+	}
+	// The leader that reports the last replica in sync may itself be one that goes.
+	done := len(except(old.Replicas, now.Replicas)) > 0 && len(except(now.Replicas, now.ISR)) == 0
 	clean := slices.Contains(old.ISR, now.Leader) || slices.Contains(old.ELR, now.Leader)
-	if now.Leader != NoLeader && old.Leader != now.Leader && !clean && !now.Recovering {
+	if now.Leader != NoLeader && old.Leader != now.Leader && !clean && !done && !now.Recovering {
 		return fmt.Errorf("an unclean election that is not recorded") // invariant 8
 	}
 	return nil
+}
+
+// checkHolders checks who is said to hold every committed record: the in-sync
+// set and the ELR. Without an unclean election that can only become less by
+// itself; more it becomes by what a leader reports.
+func checkHolders(t *Topic, old, now *Partition) error {
+	if now.Recovering {
+		return nil // what an unclean election may have lost is recorded
+	}
+	before, after := slices.Concat(old.ISR, old.ELR), slices.Concat(now.ISR, now.ELR)
+	taken := except(old.Replicas, now.Replicas)
+	done := len(taken) > 0 && len(except(now.Replicas, now.ISR)) == 0 // a reassignment, all of it in sync
+	if len(taken) > 0 && now.LeaderEpoch == old.LeaderEpoch {
+		return fmt.Errorf("replicas %v were taken away under one leader epoch", taken)
+	}
+	if least := (topicRules{minISRDefault: 1}).minISR(t); len(except(before, now.Replicas)) > 0 && len(now.ISR) < now.MinISR(least) {
+		return fmt.Errorf("replicas %v were taken away with too few left in sync", taken) // invariant 37
+	}
+	if extra := except(now.ELR, before); len(extra) > 0 {
+		return fmt.Errorf("%v are eligible all of a sudden", extra)
+	}
+	if extra := except(now.ISR, before); len(extra) > 0 && old.Leader != now.Leader && !done {
+		return fmt.Errorf("%v are in sync all of a sudden", extra)
+	}
+	if lost := len(except(before, slices.Concat(after, now.LastKnownELR))) == len(before); lost && len(before) > 0 && !done {
+		return fmt.Errorf("all that held every committed record are forgotten")
+	}
+	return nil
+}
+
+// TestReassignmentsEnd makes any history, and then lets every broker live and
+// every leader bring all its replicas in sync: no reassignment must be left,
+// and every partition must be led.
+func TestReassignmentsEnd(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		_, images := history(t, func(_, _ *Image) {})
+		img := images[len(images)-1]
+		b, err := conf.ParseBroker(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		decide := func(changes []Change, err error) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(changes) == 0 {
+				return
+			}
+			if img, err = img.Apply(Command{Base: img.Index, Changes: changes}, img.Index+1); err != nil {
+				t.Fatal(err)
+			}
+			if err := checkPartitions(img); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for id := range int32(6) {
+			decide(decideRegister(img, &b, Registration{ID: id, Incarnation: topic.ID{0xee, byte(id)}}, false))
+		}
+		_, changes := decideElection(img, &b, true, nil)
+		decide(changes, nil)
+		for range 2 { // the first time a new leader may be elected that says so once more
+			for _, tp := range img.Topics() {
+				for i := range tp.Partitions {
+					p := img.Topic(tp.Name).Partitions[i]
+					w := AlterPartition{ID: tp.ID, Index: int32(i), LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch}
+					for _, id := range p.Replicas {
+						w.ISR = append(w.ISR, BrokerState{ID: id, Epoch: img.Brokers[id].Epoch})
+					}
+					_, changes, err := decideAlterPartition(img, &b, p.Leader, img.Brokers[p.Leader].Epoch, []AlterPartition{w})
+					decide(changes, err)
+				}
+			}
+		}
+		for _, tp := range img.Topics() {
+			for i := range tp.Partitions {
+				if p := &tp.Partitions[i]; p.Leader == NoLeader || p.Reassigning() || len(p.ISR) != len(p.Replicas) {
+					t.Fatalf("%s-%d: %s", tp.Name, i, partitionText(p))
+				}
+			}
+		}
+		if list := img.Reassignments(nil); len(list) > 0 {
+			t.Fatal(list)
+		}
+	})
 }

@@ -104,6 +104,13 @@ func (s *script) run(out *strings.Builder, d *datadriven.TestData) error {
 		return s.alterISR(out, d)
 	case "elect":
 		return s.elect(out, d)
+	case "reassign":
+		return s.reassign(out, d)
+	case "reassignments":
+		for _, r := range s.img.Reassignments(nil) {
+			fmt.Fprintf(out, "%s-%d replicas=%v adding=%v removing=%v\n", r.Topic, r.Index, r.Replicas, r.Adding, r.Removing)
+		}
+		return nil
 	case "confirm":
 		id, err := topicID(s.img, d)
 		if err != nil {
@@ -177,6 +184,12 @@ func (s *script) applyAndPrint(out *strings.Builder, changes []Change) error {
 	if err := s.apply(changes); err != nil {
 		return err
 	}
+	s.printChanged(out, before)
+	return nil
+}
+
+// printChanged prints the partitions that are not as they were.
+func (s *script) printChanged(out *strings.Builder, before *Image) {
 	for _, t := range s.img.Topics() {
 		old := before.TopicByID(t.ID)
 		for i := range t.Partitions {
@@ -185,7 +198,6 @@ func (s *script) applyAndPrint(out *strings.Builder, changes []Change) error {
 			}
 		}
 	}
-	return nil
 }
 
 func (s *script) create(out *strings.Builder, d *datadriven.TestData) error {
@@ -300,6 +312,7 @@ func (s *script) configs(out *strings.Builder, d *datadriven.TestData) error {
 			fmt.Fprintf(out, "%s: %s\n", r.Name, describe(r.Err))
 		}
 	}
+	before := s.img
 	if err := s.apply(changes); err != nil {
 		return err
 	}
@@ -308,6 +321,7 @@ func (s *script) configs(out *strings.Builder, d *datadriven.TestData) error {
 			fmt.Fprintf(out, "%s: %s\n", r.Name, mapText(s.img.configsOf(r.ConfigResource)))
 		}
 	}
+	s.printChanged(out, before)
 	return nil
 }
 
@@ -355,6 +369,30 @@ func (s *script) elect(out *strings.Builder, d *datadriven.TestData) error {
 	return s.applyAndPrint(out, changes)
 }
 
+// reassign reads wishes: topic, index, and the wanted replicas or "cancel".
+func (s *script) reassign(out *strings.Builder, d *datadriven.TestData) error {
+	var wishes []Reassign
+	for line := range strings.Lines(d.Input) {
+		fields := strings.Fields(line)
+		w := Reassign{PartitionRef: PartitionRef{Topic: fields[0], Index: int32(atoi(fields[1]))}}
+		switch fields[2] {
+		case "cancel":
+		case "none":
+			w.Replicas = []int32{}
+		default:
+			w.Replicas = brokerIDs(fields[2])
+		}
+		wishes = append(wishes, w)
+	}
+	results, changes := decideReassign(s.img, &s.broker, wishes, !d.HasArg("same-factor"))
+	for _, r := range results {
+		if r.Err != nil {
+			fmt.Fprintf(out, "%s-%d: %s\n", r.Topic, r.Index, describe(r.Err))
+		}
+	}
+	return s.applyAndPrint(out, changes)
+}
+
 func (s *script) print(out *strings.Builder) {
 	for _, id := range sortedIDs(s.img.Brokers) {
 		b := s.img.Brokers[id]
@@ -378,6 +416,12 @@ func partitionText(p *Partition) string {
 	}
 	if len(p.LastKnownELR) > 0 {
 		text += fmt.Sprintf(" last-known=%v", p.LastKnownELR)
+	}
+	if len(p.AddingReplicas) > 0 {
+		text += fmt.Sprintf(" adding=%v", p.AddingReplicas)
+	}
+	if len(p.RemovingReplicas) > 0 {
+		text += fmt.Sprintf(" removing=%v", p.RemovingReplicas)
 	}
 	if p.Recovering {
 		text += " recovering"
