@@ -31,8 +31,8 @@ type Config struct {
 	Join bool
 
 	// Heartbeat is how long a follower waits for the leader before it stands
-	// for election. Zero means 40 ms for a quorum of one, which has nobody to
-	// wait for, and 1 s for others.
+	// for election: between once and twice this. Zero means 500 ms. A quorum of
+	// one has nobody to wait for.
 	Heartbeat time.Duration
 	// SnapshotEntries and SnapshotBytes bound what the log may hold beyond the
 	// newest snapshot: the first to be passed makes a new one. Zero means 8192
@@ -99,7 +99,7 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-func (c *Config) fillDefaults(alone bool) error {
+func (c *Config) fillDefaults() error {
 	if c.Broker.NumPartitions == 0 { // the zero Broker: Kafka's defaults
 		b, err := conf.ParseBroker(nil)
 		if err != nil {
@@ -108,10 +108,7 @@ func (c *Config) fillDefaults(alone bool) error {
 		c.Broker = b
 	}
 	if c.Heartbeat == 0 {
-		c.Heartbeat = time.Second
-		if alone {
-			c.Heartbeat = 40 * time.Millisecond
-		}
+		c.Heartbeat = 500 * time.Millisecond
 	}
 	if c.SnapshotEntries == 0 {
 		c.SnapshotEntries = 8192

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -25,6 +26,9 @@ const (
 	// startTimeout is how long a quorum of one may take to elect itself: far
 	// longer than it ever does, for machines that are busy with other things.
 	startTimeout = 30 * time.Second
+	// leaderInterval is how often who leads is asked for in case that no
+	// observation told.
+	leaderInterval = 250 * time.Millisecond
 	// staleRetries is how often a decision is made anew because the image
 	// changed under it. Decisions are made one at a time, so once is rare.
 	staleRetries = 5
@@ -41,13 +45,19 @@ type Node struct {
 	subs   *subscriptions
 	broker atomic.Pointer[effective]
 
-	ctx    context.Context
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
+	liveness *liveness
+
+	ctx       context.Context
+	cancel    context.CancelFunc
+	wg        sync.WaitGroup
+	presides  chan struct{} // closed when this node is controller for the first time
+	presiding sync.Once
+
 	halted chan struct{} // closed when raft has stopped; halt is its error then
 	halt   error
 	full   chan struct{} // a snapshot is due
 
+	naming sync.Mutex // held while the identity file is written; guards nothing else
 	decide sync.Mutex // held from an image to the command decided on it; guards term
 	term   uint64     // the term in which this node's image is known to be the newest
 
@@ -68,8 +78,7 @@ func Open(cfg Config, deps Deps) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	alone := !cfg.Join && len(cfg.Voters) == 0 || len(cfg.Voters) == 1 && cfg.Voters[0].NodeID == cfg.NodeID
-	if err := cfg.fillDefaults(alone); err != nil {
+	if err := cfg.fillDefaults(); err != nil {
 		return nil, err
 	}
 	if deps.Logger == nil {
@@ -78,10 +87,11 @@ func Open(cfg Config, deps Deps) (*Node, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("open metadata: %w", err)
 	}
-	n := &Node{cfg: cfg, deps: deps, log: deps.Logger, full: make(chan struct{}, 1), halted: make(chan struct{})}
+	n := &Node{cfg: cfg, deps: deps, log: deps.Logger, full: make(chan struct{}, 1), halted: make(chan struct{}), presides: make(chan struct{})}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.fsm = newFSM(&cfg)
 	n.subs = newSubscriptions(n.Image)
+	n.liveness = newLiveness(n)
 	n.fsm.published = n.subs.notify
 	n.fsm.failed = func(err error) { go n.fail(err) }
 	n.fsm.rejected = func(index uint64, err error) {
@@ -97,8 +107,11 @@ func Open(cfg Config, deps Deps) (*Node, error) {
 		n.release()
 		return nil, fmt.Errorf("open metadata in %s: %w", cfg.Dir, err)
 	}
-	if alone {
-		if err := n.lead(); err != nil {
+	if alone, err := n.soleVoter(); err != nil || alone {
+		if err == nil {
+			err = n.lead()
+		}
+		if err != nil {
 			return nil, errors.Join(fmt.Errorf("open metadata in %s: %w", cfg.Dir, err), n.Close(context.Background()))
 		}
 	}
@@ -148,8 +161,9 @@ func (n *Node) start() error {
 	}
 	transport, voters := n.deps.Transport, n.voters()
 	if transport == nil {
-		_, transport = raft.NewInmemTransport(voters[0].Address)
-		n.deps.Transport = transport
+		_, memory := raft.NewInmemTransport(voters[0].Address)
+		memory.Connect(memory.LocalAddr(), memory) // lead talks to itself
+		transport, n.deps.Transport = memory, memory
 	}
 	rc := n.raftConfig()
 	rc.Logger = logger
@@ -163,8 +177,9 @@ func (n *Node) start() error {
 	}
 	n.wg.Go(n.watchLeader)
 	n.wg.Go(n.takeSnapshots)
+	n.wg.Go(n.liveness.run)
 	n.wg.Go(n.stopRaft)
-	n.subs.add(func(_, next *Image) { n.remember(next) })
+	n.subs.add(n.remember())
 	return nil
 }
 
@@ -197,10 +212,7 @@ func (n *Node) raftConfig() *raft.Config {
 	rc.LocalID = raft.ServerID(brokerName(n.cfg.NodeID))
 	rc.HeartbeatTimeout = n.cfg.Heartbeat
 	rc.ElectionTimeout = n.cfg.Heartbeat
-	rc.LeaderLeaseTimeout = n.cfg.Heartbeat
-	if len(n.cfg.Voters) > 1 {
-		rc.LeaderLeaseTimeout = n.cfg.Heartbeat / 2
-	}
+	rc.LeaderLeaseTimeout = n.cfg.Heartbeat // nothing is decided on the lease alone
 	rc.TrailingLogs = n.cfg.TrailingEntries
 	rc.SnapshotThreshold = math.MaxUint64 // takeSnapshots decides, by bytes as well
 	rc.NoLegacyTelemetry = true
@@ -208,23 +220,34 @@ func (n *Node) raftConfig() *raft.Config {
 }
 
 // lead waits until a quorum of one has elected itself and its image is the
-// newest, and names the cluster if it is new.
+// newest. It need not wait for an election timeout: there is nobody else.
 func (n *Node) lead() error {
-	ctx, cancel := context.WithTimeout(n.ctx, startTimeout)
-	defer cancel()
-	for changed := n.raft.LeaderCh(); n.raft.State() != raft.Leader; {
-		select {
-		case <-changed:
-		case <-time.After(n.cfg.Heartbeat):
-		case <-ctx.Done():
-			return errors.Join(errors.New("no leader elected in time"), n.err())
+	n.wg.Go(func() { // ends with the transport at the latest
+		self := n.deps.Transport.LocalAddr()
+		id := raft.ServerID(brokerName(n.cfg.NodeID))
+		header := raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(id), Addr: n.deps.Transport.EncodePeer(id, self)}
+		if err := n.deps.Transport.TimeoutNow(id, self, &raft.TimeoutNowRequest{RPCHeader: header}, &raft.TimeoutNowResponse{}); err != nil {
+			n.log.Debug("an election is waited for", "err", err)
 		}
-	}
-	n.fsm.setController(n.cfg.NodeID)
-	if err := n.nameCluster(ctx); err != nil {
-		return err
+	})
+	select {
+	case <-n.presides:
+	case <-time.After(startTimeout):
+		return errors.New("no leader elected in time")
+	case <-n.ctx.Done():
+		return n.err()
 	}
 	return n.identify(n.Image())
+}
+
+// soleVoter reports whether this node is all of the quorum.
+func (n *Node) soleVoter() (bool, error) {
+	servers, err := n.servers()
+	if err != nil {
+		return false, err
+	}
+	voters := slices.DeleteFunc(slices.Clone(servers), func(s raft.Server) bool { return s.Suffrage != raft.Voter })
+	return len(voters) == 1 && voters[0].ID == raft.ServerID(brokerName(n.cfg.NodeID)), nil
 }
 
 // nameCluster gives the cluster its id if it has none.
@@ -250,6 +273,8 @@ func (n *Node) identify(img *Image) error {
 	if img.ClusterID == "" {
 		return nil
 	}
+	n.naming.Lock()
+	defer n.naming.Unlock()
 	who, known, err := readIdentity(n.cfg.Dir)
 	if err != nil {
 		return err
@@ -265,16 +290,21 @@ func (n *Node) identify(img *Image) error {
 
 // remember keeps the identity file for members that learn the cluster's id
 // from its leader.
-func (n *Node) remember(img *Image) {
-	if len(n.cfg.Voters) <= 1 {
-		return // lead has done so
-	}
-	if err := n.identify(img); err != nil {
-		n.log.Error("metadata identity", "err", err)
+func (n *Node) remember() func(prev, next *Image) {
+	done := false
+	return func(_, next *Image) {
+		if done || next.ClusterID == "" {
+			return
+		}
+		done = true
+		if err := n.identify(next); err != nil {
+			n.fail(err)
+		}
 	}
 }
 
-// watchLeader publishes who leads the quorum. Close stops it.
+// watchLeader publishes who leads the quorum, and makes this node the
+// controller when it does. Close stops it.
 func (n *Node) watchLeader() {
 	observations := make(chan raft.Observation, 16)
 	observer := raft.NewObserver(observations, false, func(o *raft.Observation) bool {
@@ -285,27 +315,47 @@ func (n *Node) watchLeader() {
 	defer n.raft.DeregisterObserver(observer)
 	// Observations may be dropped when the channel is full; asking raft itself
 	// each time and now and then makes up for it.
-	tick := time.NewTicker(time.Second)
+	tick := time.NewTicker(leaderInterval)
 	defer tick.Stop()
+	presided := uint64(0) // the term in which this node became controller
 	for {
 		_, id := n.raft.LeaderWithID()
 		leader := int32(-1)
-		if v, err := strconv.ParseInt(string(id), 10, 32); err == nil {
-			leader = int32(v)
+		if v, err := nodeID(id); err == nil {
+			leader = v
 		}
 		n.fsm.setController(leader)
-		if leader == n.cfg.NodeID && n.Image().ClusterID == "" && len(n.cfg.Voters) > 1 {
-			if err := n.nameCluster(n.ctx); err != nil && n.ctx.Err() == nil {
-				n.log.Warn("name the cluster", "err", err)
+		term := n.raft.CurrentTerm()
+		switch {
+		case leader != n.cfg.NodeID:
+			presided = 0
+			n.liveness.end()
+		case presided != term:
+			if err := n.preside(); err == nil {
+				presided = term
+			} else if n.ctx.Err() == nil {
+				n.log.Warn("become controller", "err", err)
 			}
 		}
 		select {
 		case <-observations:
 		case <-tick.C:
 		case <-n.ctx.Done():
+			n.liveness.end()
 			return
 		}
 	}
+}
+
+// preside begins the node's time as controller: with the newest image, a named
+// cluster, and nothing known of anybody.
+func (n *Node) preside() error {
+	if err := n.nameCluster(n.ctx); err != nil {
+		return err
+	}
+	n.liveness.begin()
+	n.presiding.Do(func() { close(n.presides) })
+	return nil
 }
 
 // takeSnapshots makes snapshots when they are due. Close stops it.

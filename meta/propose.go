@@ -164,9 +164,12 @@ func (n *Node) AlterConfigs(ctx context.Context, changes []ConfigChange, validat
 func (l Local) RegisterBroker(ctx context.Context, r Registration) (Broker, error) {
 	n := l.n
 	img, err := n.change(ctx, false, func(img *Image, b *conf.Broker) ([]Change, error) {
-		return decideRegister(img, b, r, false)
+		return decideRegister(img, b, r, n.liveness.alive(img, r))
 	})
 	if err != nil {
+		return Broker{}, err
+	}
+	if err := n.admit(ctx, r); err != nil {
 		return Broker{}, err
 	}
 	return img.Brokers[r.ID], nil

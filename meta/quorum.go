@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -56,6 +57,9 @@ func (n *Node) Quorum() (Quorum, error) {
 			return Quorum{}, err
 		}
 		m := QuorumMember{NodeID: id, Address: string(s.Address), LogEnd: -1}
+		if index, heard, caughtUp := n.liveness.member(id); !heard.IsZero() {
+			m.LogEnd, m.LastFetch, m.LastCaughtUp = int64(index), heard, caughtUp
+		}
 		if id == n.cfg.NodeID {
 			m.LogEnd, m.LastFetch, m.LastCaughtUp = int64(n.raft.LastIndex()), now, now
 		}
@@ -96,6 +100,26 @@ func (n *Node) AddVoter(ctx context.Context, id int32, address string) error {
 func (n *Node) RemoveVoter(ctx context.Context, id int32) error {
 	return n.changeMembers(ctx, func(timeout time.Duration) raft.IndexFuture {
 		return n.raft.DemoteVoter(raft.ServerID(brokerName(id)), 0, timeout)
+	})
+}
+
+// admit gives the node of a registered broker its place in the quorum: one that
+// has none becomes an observer, and every one is found at its new address.
+func (n *Node) admit(ctx context.Context, r Registration) error {
+	if r.RaftAddress == "" {
+		return nil
+	}
+	servers, err := n.servers()
+	if err != nil {
+		return err
+	}
+	id, address := raft.ServerID(brokerName(r.ID)), raft.ServerAddress(r.RaftAddress)
+	i := slices.IndexFunc(servers, func(s raft.Server) bool { return s.ID == id })
+	if i >= 0 && servers[i].Address == address {
+		return nil
+	}
+	return n.changeMembers(ctx, func(timeout time.Duration) raft.IndexFuture {
+		return n.raft.AddNonvoter(id, address, 0, timeout) // a voter stays one, and gets the address
 	})
 }
 
