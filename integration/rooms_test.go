@@ -26,7 +26,7 @@ var mayImport = map[string][]string{
 
 var leaves = []string{
 	"hot/batch", "hot/vfs", "hot/lineage", "replica/isr",
-	"tier/objstore", "tier/objstore/objstoretest",
+	"tier/objstore", "tier/objstore/objstoretest", "tier/objstore/s3front",
 	"meta/topic", "meta/conf",
 	"replica/peer",
 }
