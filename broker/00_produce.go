@@ -148,10 +148,14 @@ func (s *Server) produceOne(r *request, op *produceOp, at int, t *kmsg.ProduceRe
 		err = errUnverifiedTransaction
 	}
 	var done replica.Appended
+	a := replica.AppendRequest{Acks: op.req.Acks, Version: r.version, Now: now}
+	if err == nil {
+		err = s.verified(r, op, p, records, &a)
+	}
 	reached := err == nil
 	if reached {
 		r.c.appending = true
-		done, err = p.Append(records, replica.AppendRequest{Acks: op.req.Acks, Version: r.version, Now: now})
+		done, err = p.Append(records, a)
 		r.c.appending = false
 	}
 	if err != nil {

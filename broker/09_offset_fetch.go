@@ -13,15 +13,15 @@ import (
 //	v2 all topics, error of the whole    v5 leader epoch (KIP-320)    v6 flexible    v7 require stable (KIP-447)
 //	v8 several groups (KIP-709)    v9 member id and epoch (KIP-848)    v10 topics by id
 //
-// A partition without an offset is answered with offset -1 and no error. There are no transactional commits on this broker,
-// so every offset is stable.
+// A partition without an offset is answered with offset -1 and no error, and one whose offset an open transaction is about to
+// change with UNSTABLE_OFFSET_COMMIT if the client asked for stable ones.
 var apiOffsetFetch = api{key: 9, name: "OffsetFetch", min: 1, max: 10, handle: typed((*Server).offsetFetch)}
 
 func (s *Server) offsetFetch(r *request, q *kmsg.OffsetFetchRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrOffsetFetchResponse()
 	if r.version >= 8 {
 		for i := range q.Groups {
-			resp.Groups = append(resp.Groups, s.offsetFetchGroup(r, &q.Groups[i]))
+			resp.Groups = append(resp.Groups, s.offsetFetchGroup(r, &q.Groups[i], q.RequireStable))
 		}
 		return resp, nil
 	}
@@ -35,7 +35,7 @@ func (s *Server) offsetFetch(r *request, q *kmsg.OffsetFetchRequest) (kmsg.Respo
 		t.Topic, t.Partitions = q.Topics[i].Topic, q.Topics[i].Partitions
 		one.Topics = append(one.Topics, t)
 	}
-	g := s.offsetFetchGroup(r, &one)
+	g := s.offsetFetchGroup(r, &one, q.RequireStable)
 	resp.ErrorCode = g.ErrorCode
 	if g.ErrorCode != codeNone && r.version < 2 { // there is no place for the error but the partitions
 		for i := range one.Topics {
@@ -66,11 +66,11 @@ func failedOffsets(t *kmsg.OffsetFetchRequestGroupTopic, code int16) kmsg.Offset
 	return out
 }
 
-func (s *Server) offsetFetchGroup(r *request, q *kmsg.OffsetFetchRequestGroup) kmsg.OffsetFetchResponseGroup {
+func (s *Server) offsetFetchGroup(r *request, q *kmsg.OffsetFetchRequestGroup, stable bool) kmsg.OffsetFetchResponseGroup {
 	g := kmsg.NewOffsetFetchResponseGroup()
 	g.Group = q.Group
 	img := s.deps.Metadata.Image()
-	f := &coordinator.FetchOffsetsRequest{Group: q.Group, All: q.Topics == nil}
+	f := &coordinator.FetchOffsetsRequest{Group: q.Group, All: q.Topics == nil, RequireStable: stable}
 	known := make([]*meta.Topic, len(q.Topics))
 	for i := range q.Topics {
 		t := &q.Topics[i]
@@ -145,5 +145,6 @@ func allOffsets(r *request, img *meta.Image, offsets []coordinator.CommittedOffs
 func offsetAnswer(o *coordinator.CommittedOffset) kmsg.OffsetFetchResponseGroupTopicPartition {
 	p := kmsg.NewOffsetFetchResponseGroupTopicPartition()
 	p.Partition, p.Offset, p.LeaderEpoch, p.Metadata = o.Partition, o.Offset, o.LeaderEpoch, &o.Metadata
+	p.ErrorCode = code(o.Err)
 	return p
 }

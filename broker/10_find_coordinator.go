@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"context"
+
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/varvelog/varve/coordinator"
@@ -10,7 +12,7 @@ import (
 //
 //	v1 coordinator type    v3 flexible    v4 several keys (KIP-699)    v6 share groups, which this broker does not run
 //
-// The first question for a group has the offsets topic created; until its partition serves, the answer is
+// The first question for a group or a transactional id has its topic created; until its partition serves, the answer is
 // COORDINATOR_NOT_AVAILABLE, which clients retry.
 var apiFindCoordinator = api{key: 10, name: "FindCoordinator", min: 0, max: 6, handle: typed((*Server).findCoordinator)}
 
@@ -49,15 +51,18 @@ func (s *Server) coordinatorOf(r *request, kind int8, key string) kmsg.FindCoord
 		malformed   = "This most likely occurs because of a request being malformed by the client library or the message was sent " +
 			"to an incompatible broker. See the broker logs for more details."
 	)
+	var locate func(context.Context, string) (int32, error)
 	switch {
-	case kind == coordinatorOfTxn:
+	case kind == coordinatorOfTxn && s.deps.Transactions != nil:
+		locate = s.deps.Transactions.Locate
+	case kind == coordinatorOfGroup && s.deps.Groups != nil:
+		locate = s.deps.Groups.Locate
+	case kind == coordinatorOfTxn || kind == coordinatorOfGroup:
 		return fail(codeCoordinatorNotAvailable, unavailable)
-	case kind != coordinatorOfGroup:
+	default:
 		return fail(codeInvalidRequest, malformed)
-	case s.deps.Groups == nil:
-		return fail(codeCoordinatorNotAvailable, unavailable)
 	}
-	id, err := s.deps.Groups.Locate(r.ctx, key)
+	id, err := locate(r.ctx, key)
 	if err == nil {
 		b, ok := s.deps.Metadata.Image().Brokers[id]
 		if ok && !b.Fenced {

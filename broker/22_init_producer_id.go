@@ -2,17 +2,17 @@ package broker
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/varvelog/varve/coordinator"
 )
 
-// InitProducerId (22): versions 0–5, for idempotent producers.
+// InitProducerId (22): versions 0–5.
 //
 //	v2 flexible    v3 current producer id and epoch (KIP-360)    v4, v5 new error codes only
-//
-// A transactional id needs a transaction coordinator; as long as this broker has none, the answer is what Kafka gives when
-// its coordinator is not there yet: COORDINATOR_NOT_AVAILABLE, which clients retry until their own deadline.
 var apiInitProducerID = api{key: 22, name: "InitProducerId", min: 0, max: 5, handle: typed((*Server).initProducerID)}
 
 func (s *Server) initProducerID(r *request, q *kmsg.InitProducerIDRequest) (kmsg.Response, error) {
@@ -23,23 +23,39 @@ func (s *Server) initProducerID(r *request, q *kmsg.InitProducerIDRequest) (kmsg
 		resp.ErrorCode = codeInvalidRequest
 	case q.TransactionalID != nil && *q.TransactionalID == "":
 		resp.ErrorCode = codeInvalidRequest
-	case q.TransactionalID != nil:
+	case q.TransactionalID != nil && s.deps.Transactions == nil:
 		resp.ErrorCode = codeCoordinatorNotAvailable
+	case q.TransactionalID != nil:
+		p, err := s.deps.Transactions.InitProducer(r.ctx, &coordinator.InitProducerRequest{
+			TransactionalID: *q.TransactionalID, TimeoutMillis: q.TransactionTimeoutMillis,
+			Current: coordinator.Producer{ID: q.ProducerID, Epoch: q.ProducerEpoch},
+		})
+		resp.ProducerID, resp.ProducerEpoch = p.ID, p.Epoch
+		resp.ErrorCode = s.txnCode(r, err, r.version >= 4)
 	default:
-		ctx, cancel := context.WithTimeout(r.ctx, s.cfg.RequestsTime)
-		defer cancel()
-		id, err := s.pids.next(ctx, s.deps.Metadata, s.cfg.NodeID)
+		id, err := s.ProducerID(r.ctx)
 		if err != nil {
-			s.log.Warn("no producer id", "err", err)
 			resp.ErrorCode = s.codeOf(r, err)
-			if resp.ErrorCode == codeNotController || resp.ErrorCode == codeRequestTimedOut {
-				resp.ErrorCode = codeCoordinatorLoading // what Kafka gives while it waits for a block
-			}
 			return resp, nil
 		}
 		resp.ProducerID, resp.ProducerEpoch = id, 0
 	}
 	return resp, nil
+}
+
+// ProducerID gives out a producer id that nobody has had. It is coordinator.ErrLoading while there is no block of them to be
+// had, as Kafka has it.
+func (s *Server) ProducerID(ctx context.Context) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.RequestsTime)
+	defer cancel()
+	id, err := s.pids.next(ctx, s.deps.Metadata, s.cfg.NodeID)
+	if err != nil {
+		s.log.Warn("no producer id", "err", err)
+		if c := code(err); c == codeNotController || c == codeRequestTimedOut {
+			err = fmt.Errorf("%w: %w", coordinator.ErrLoading, err)
+		}
+	}
+	return id, err
 }
 
 // producerIDs gives out ids from the block that the metadata quorum allotted to this broker. A block that is not used up

@@ -24,6 +24,8 @@ type nullPartition struct {
 	records nullRecords
 }
 
+func (p *nullPartition) TxnGuard(int64, int16) (int32, bool, error) { return 1, true, nil }
+
 type nullRecords struct{ b []byte }
 
 func (r *nullRecords) Len() int { return len(r.b) }

@@ -20,6 +20,10 @@ type Deps struct {
 	Controller *Controller
 	// Groups runs the consumer groups; nil: their keys are not served.
 	Groups Groups
+	// Transactions runs the transactional producers; nil: their keys are not served.
+	Transactions Transactions
+	// Brokers reaches the other brokers of the cluster; nil: there are none.
+	Brokers Brokers
 	// Settings are the broker's typed static settings: defaults for topics, shown by DescribeConfigs.
 	Settings *conf.Broker
 	// DiskSpace is the size of the data directory's file system and what is free of it, in bytes; nil: not known.
@@ -50,6 +54,8 @@ type Partition interface {
 	// ListOffset may read the bucket.
 	ListOffset(ctx context.Context, ts int64, isolation int8, replicaID, currentEpoch int32) (replica.TimeOffset, error)
 	EndOffsetForEpoch(currentEpoch, epoch int32) (int32, int64, error)
+	// TxnGuard says whether a producer's transaction is open here, and what goes with an append that is verified otherwise.
+	TxnGuard(producerID int64, epoch int16) (guard int32, open bool, err error)
 	DeleteRecords(ctx context.Context, offset int64) (lowWatermark int64, err error)
 	SizeBytes() (int64, error)
 	Producers() ([]Producer, error)

@@ -53,8 +53,12 @@ const (
 	codeOutOfOrderSequence          int16 = 45
 	codeInvalidProducerEpoch        int16 = 47
 	codeInvalidTxnState             int16 = 48
+	codeInvalidProducerIDMapping    int16 = 49
+	codeInvalidTransactionTimeout   int16 = 50
+	codeConcurrentTransactions      int16 = 51
 	codeCoordinatorFenced           int16 = 52
 	codeTransactionalIDDenied       int16 = 53
+	codeOperationNotAttempted       int16 = 55
 	codeStorageError                int16 = 56
 	codeNonEmptyGroup               int16 = 68
 	codeGroupIDNotFound             int16 = 69
@@ -87,6 +91,11 @@ const (
 	codeOffsetMovedToTieredStorage  int16 = 109
 	codeMismatchedEndpointType      int16 = 114
 	codeUnsupportedEndpointType     int16 = 115
+	codeUnstableOffsetCommit        int16 = 88
+	codeProducerFenced              int16 = 90
+	codeTransactionalIDNotFound     int16 = 105
+	codeTransactionAbortable        int16 = 120
+	codeInvalidRegularExpression    int16 = 128
 )
 
 // errcode is one error and what Kafka calls it.
@@ -188,6 +197,16 @@ var errcodes = slices.Concat(metaCodes, []errcode{
 	{coordinator.ErrIllegalGeneration, codeIllegalGeneration},
 	{coordinator.ErrRebalancing, codeRebalanceInProgress},
 	{coordinator.ErrMetadataTooLarge, codeOffsetMetadataTooLarge},
+	{coordinator.ErrUnstableOffset, codeUnstableOffsetCommit},
+	{coordinator.ErrInvalidTxnRequest, codeInvalidRequest},
+	{coordinator.ErrInvalidTxnTimeout, codeInvalidTransactionTimeout},
+	{coordinator.ErrInvalidProducerIDMapping, codeInvalidProducerIDMapping},
+	{coordinator.ErrProducerFenced, codeProducerFenced},
+	{coordinator.ErrCoordinatorFenced, codeCoordinatorFenced},
+	{coordinator.ErrConcurrentTransactions, codeConcurrentTransactions},
+	{coordinator.ErrInvalidTxnState, codeInvalidTxnState},
+	{coordinator.ErrTxnAbortable, codeTransactionAbortable},
+	{coordinator.ErrUnknownTxnID, codeTransactionalIDNotFound},
 	{coordinator.ErrTooLarge, codeUnknownServerError}, // as Kafka answers a state that does not fit a record
 
 	{context.DeadlineExceeded, codeRequestTimedOut},

@@ -69,6 +69,8 @@ func (f *fakePartitions) Ready(name string, index int32) bool {
 	return err == nil && p.(*fakePartition).failure() == nil
 }
 
+func (p *fakePartition) TxnGuard(int64, int16) (int32, bool, error) { return 1, true, nil }
+
 func (f *fakePartitions) Held() []Partition {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -16,6 +16,7 @@ type Groups interface {
 	Heartbeat(ctx context.Context, q *coordinator.HeartbeatRequest) error
 	Leave(ctx context.Context, q *coordinator.LeaveRequest) (*coordinator.LeaveResult, error)
 	Commit(ctx context.Context, q *coordinator.CommitRequest) (*coordinator.CommitResult, error)
+	EndTransaction(ctx context.Context, partition int32, q *coordinator.EndMarker) error
 	FetchOffsets(ctx context.Context, q *coordinator.FetchOffsetsRequest) ([]coordinator.CommittedOffset, error)
 	DeleteOffsets(ctx context.Context, q *coordinator.DeleteOffsetsRequest) (*coordinator.DeleteOffsetsResult, error)
 	Describe(ctx context.Context, group string) (*coordinator.Description, error)
@@ -31,7 +32,13 @@ func served(list []api, deps Deps) []api {
 		if a.internal && deps.Controlled == nil {
 			return true
 		}
-		return deps.Groups == nil && (a.key >= apiOffsetCommit.key && a.key <= apiListGroups.key || a.key == apiDeleteGroups.key || a.key == apiOffsetDelete.key)
+		switch k := a.key; {
+		case k >= apiOffsetCommit.key && k <= apiListGroups.key, k == apiDeleteGroups.key, k == apiOffsetDelete.key:
+			return deps.Groups == nil
+		case k >= apiAddPartitionsToTxn.key && k <= apiTxnOffsetCommit.key, k == apiDescribeTransactions.key, k == apiListTransactions.key:
+			return deps.Transactions == nil
+		}
+		return false
 	})
 }
 

@@ -70,14 +70,21 @@ func startStack(t testing.TB, settings map[string]string) *stack {
 	n, _ := strconv.Atoi(port)
 	_, err = node.RegisterBroker(ctx, meta.Registration{ID: 1, Host: host, Port: int32(n), Incarnation: topic.NewID()})
 	must(err)
-	groups, err := coordinator.Open(coordinator.ConfigFrom(&b), coordinator.Deps{Log: m.Journal(topic.ConsumerOffsets), Metadata: node})
+	groups, err := coordinator.Open(coordinator.ConfigFrom(&b), coordinator.Deps{
+		Log: m.Journal(topic.ConsumerOffsets), Metadata: node, Fenced: replica.Fenced})
 	must(err)
-	s := New(ConfigFrom(&b), Deps{Partitions: Replicas(m), Metadata: node, Groups: groups, Settings: &b})
+	var s *Server
+	txns, err := coordinator.OpenTransactions(coordinator.ConfigFrom(&b), coordinator.TxnDeps{
+		Log: m.Journal(topic.TransactionState), Metadata: node, Markers: markersOf{&s},
+		ProducerID: func(ctx context.Context) (int64, error) { return s.ProducerID(ctx) }})
+	must(err)
+	s = New(ConfigFrom(&b), Deps{Partitions: Replicas(m), Metadata: node, Groups: groups, Transactions: txns, Settings: &b})
 	go s.Serve(l)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		must(s.Close(ctx))
+		must(txns.Close(ctx))
 		must(groups.Close(ctx))
 		must(m.Close(ctx))
 		must(tiering.Close(ctx))
@@ -86,6 +93,13 @@ func startStack(t testing.TB, settings map[string]string) *stack {
 		must(node.Close(ctx))
 	})
 	return &stack{Server: s, addr: l.Addr().String(), node: node, manager: m}
+}
+
+// markersOf stands for a server that is yet to be made.
+type markersOf struct{ s **Server }
+
+func (m markersOf) WriteTxnMarkers(ctx context.Context, broker int32, markers []coordinator.TxnMarker) ([][]error, error) {
+	return (*m.s).WriteTxnMarkers(ctx, broker, markers)
 }
 
 func (s *stack) client(t testing.TB, opts ...kgo.Opt) *kgo.Client {

@@ -32,6 +32,10 @@ type AppendOptions struct {
 	// TxnVerified says that the coordinator knows of the ongoing transaction;
 	// without it a transactional batch needs one open here already.
 	TxnVerified bool
+	// TxnGuard, when not 0, is what Log.TxnGuard gave before the coordinator was
+	// asked: an end of the transaction that has come meanwhile makes the answer
+	// worthless.
+	TxnGuard int32
 	// TxnV2 applies the rules of transaction.version 2 (KIP-890).
 	TxnV2 bool
 }

@@ -31,6 +31,7 @@ type producer struct {
 	lastTimestamp    int64 // of its records, as DescribeProducers tells it
 	appended         int64 // wall clock of its last append, ms, 0 not known
 	txnFirst         int64 // first offset of the open transaction, -1 none
+	ends             int32 // markers seen in this process, see Log.TxnGuard
 }
 
 func newProducer(id int64) *producer {
@@ -105,7 +106,7 @@ func (ps *producers) check(b batch.Batch, m *marker, o *AppendOptions) (repeat p
 	epoch := b.ProducerEpoch()
 	if p == nil {
 		if b.Transactional() && o.Origin == Client {
-			if !o.TxnVerified {
+			if !o.verified(0) {
 				return repeat, false, fmt.Errorf("producer %d has no transaction here: %w", id, ErrInvalidTxnState)
 			}
 			if o.TxnV2 && b.BaseSequence() != 0 {
@@ -133,13 +134,18 @@ func (ps *producers) check(b batch.Batch, m *marker, o *AppendOptions) (repeat p
 
 func checkTxn(p *producer, b batch.Batch, o *AppendOptions) error {
 	switch {
-	case b.Transactional() && p.txnFirst < 0 && o.Origin == Client && !o.TxnVerified:
+	case b.Transactional() && !p.inTxn(b.ProducerEpoch()) && o.Origin == Client && !o.verified(p.ends):
 		return fmt.Errorf("producer %d has no transaction here: %w", p.id, ErrInvalidTxnState)
 	case !b.Transactional() && p.txnFirst >= 0 && b.ProducerEpoch() == p.epoch:
 		return fmt.Errorf("producer %d has a transaction open since offset %d, this batch is not part of one: %w", p.id, p.txnFirst, ErrInvalidTxnState)
 	}
 	return nil
 }
+
+// inTxn says whether a transaction of the producer's epoch is open. One of an
+// older epoch is about to be ended by its marker, and must not take in what the
+// producer writes next.
+func (p *producer) inTxn(epoch int16) bool { return p.txnFirst >= 0 && p.epoch == epoch }
 
 func checkSequence(p *producer, b batch.Batch) error {
 	first := b.BaseSequence()
@@ -208,6 +214,7 @@ func (ps *producers) apply(b batch.Batch, m *marker, now int64) (aborted batch.A
 
 func (ps *producers) applyMarker(p *producer, b batch.Batch, m *marker) (aborted batch.AbortedTxn, isAbort bool) {
 	p.setEpoch(b.ProducerEpoch())
+	p.ends++
 	p.coordinatorEpoch = m.coordinatorEpoch
 	p.lastTimestamp = b.MaxTimestamp()
 	if p.txnFirst < 0 {

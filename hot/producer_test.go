@@ -71,6 +71,18 @@ func TestProducerRulesFollowKafka(t *testing.T) {
 			{batch: produced(1, 0, 4, 1, true), opts: v2, want: ErrOutOfOrderSequence},
 			{batch: produced(1, 0, 0, 1, true), opts: v2, dup: -1},
 		},
+		"a transaction of an older epoch takes in nothing of the next": {
+			{batch: produced(1, 0, 0, 1, true), opts: v2, dup: -1},
+			{batch: produced(1, 1, 0, 1, true), opts: AppendOptions{TxnV2: true}, want: ErrInvalidTxnState},
+			{batch: marker(batch.Abort, 1, 0), opts: coordV2, dup: -1},
+			{batch: produced(1, 1, 0, 1, true), opts: v2, dup: -1},
+		},
+		"an end that came while the coordinator was asked makes its answer worthless": {
+			{batch: produced(1, 0, 0, 1, true), opts: AppendOptions{TxnVerified: true, TxnGuard: 1}, dup: -1},
+			{batch: marker(batch.Abort, 0, 0), opts: coord, dup: -1},
+			{batch: produced(1, 0, 1, 1, true), opts: AppendOptions{TxnVerified: true, TxnGuard: 1}, want: ErrInvalidTxnState},
+			{batch: produced(1, 0, 1, 1, true), opts: AppendOptions{TxnVerified: true, TxnGuard: 2}, dup: -1},
+		},
 		"marker of an old coordinator is refused": {
 			{batch: produced(1, 0, 0, 1, true), opts: verified, dup: -1},
 			{batch: marker(batch.Abort, 0, 5), opts: coord, dup: -1},
@@ -276,4 +288,21 @@ func TestProducersAreKnownAfterAKillOfALogTrimmedPastItsRecoveryPoint(t *testing
 	if err != nil || !a.Duplicate || a.BaseOffset != 2 {
 		t.Fatalf("the retry of sequence 2 gave %+v, %v; want the duplicate at offset 2", a, err)
 	}
+}
+
+func TestTxnGuardCountsEndsAndKnowsOpenTransactions(t *testing.T) {
+	s := openStore(t, vfs.NewMem(1), "data")
+	l := openLog(t, s)
+	want := func(epoch int16, guard int32, open bool) {
+		t.Helper()
+		if g, o, err := l.TxnGuard(1, epoch); err != nil || g != guard || o != open {
+			t.Errorf("guard %d, open %v, %v; want %d, %v", g, o, err, guard, open)
+		}
+	}
+	want(0, 1, false)
+	mustAppend(t, l, produced(1, 0, 0, 1, true), func(o *AppendOptions) { o.TxnVerified = true })
+	want(0, 1, true)
+	want(1, 1, false)
+	mustAppend(t, l, batch.EndTxn(batch.Marker{Type: batch.Commit}, 1, 1, 5), func(o *AppendOptions) { o.Origin = Coordinator })
+	want(1, 2, false)
 }

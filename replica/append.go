@@ -43,7 +43,7 @@ func (p *Partition) appendLeading(records []byte, r AppendRequest) (Appended, in
 		origin = hot.Coordinator
 	}
 	h, err := p.log.Append(v.Bytes, hot.AppendOptions{
-		LeaderEpoch: role.epoch, Origin: origin, Now: r.Now, TxnVerified: r.TxnVerified, TxnV2: r.TxnV2,
+		LeaderEpoch: role.epoch, Origin: origin, Now: r.Now, TxnVerified: r.TxnVerified, TxnGuard: r.TxnGuard, TxnV2: r.TxnV2,
 	})
 	if err != nil {
 		return Appended{LogStart: p.log.Offsets().LogStart}, 0, err
@@ -64,9 +64,8 @@ func (p *Partition) enough() bool {
 // appended follows up an append, outside the leading lock.
 func (p *Partition) appended(end, size int64) {
 	p.tail.add(end, size)
-	if !p.progress() && (p.watchers.n.Load() > 0 || p.log.HighWatermark() >= end) {
-		// Followers read to the log's end, whatever the watermark. Or the syncer was faster than the line above: readers that
-		// count bytes have not been credited with these yet.
+	if !p.progress() && p.log.HighWatermark() >= end {
+		// The syncer was faster than the line above: readers that count bytes have not been credited with these yet.
 		p.wake()
 	}
 	if p.busy.CompareAndSwap(false, true) {

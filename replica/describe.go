@@ -125,6 +125,16 @@ func (p *Partition) Segments(ctx context.Context) ([]SegmentPlace, error) {
 // ProducerState is what a partition knows of one producer.
 type ProducerState = hot.ProducerState
 
+// TxnGuard says whether the partition knows of an open transaction of the producer, and what goes with an append that relies
+// on the coordinator's word that there is one.
+func (p *Partition) TxnGuard(producerID int64, epoch int16) (guard int32, open bool, err error) {
+	if err := p.role.Load().err; err != nil {
+		return 0, false, err
+	}
+	guard, open, err = p.log.TxnGuard(producerID, epoch)
+	return guard, open, p.fromLog(err)
+}
+
 // Producers lists the producers the partition knows (DescribeProducers).
 func (p *Partition) Producers() ([]ProducerState, error) {
 	if err := p.role.Load().err; err != nil {

@@ -88,3 +88,9 @@ func (p *Partition) fromLog(err error) error {
 	}
 	return err
 }
+
+// Fenced says whether an append was refused because its producer, or the coordinator that ends its transaction, has been
+// replaced. Nothing of it is in the log, and trying again does not help.
+func Fenced(err error) bool {
+	return errors.Is(err, ErrStaleProducerEpoch) || errors.Is(err, ErrStaleCoordinator)
+}

@@ -44,8 +44,9 @@ type AppendRequest struct {
 	Origin  Origin
 	Now     int64 // wall clock, milliseconds
 
-	TxnVerified bool // the coordinator knows of the producer's ongoing transaction
-	TxnV2       bool // the rules of transaction.version 2 apply (KIP-890)
+	TxnVerified bool  // the coordinator knows of the producer's ongoing transaction
+	TxnGuard    int32 // what Partition.TxnGuard gave before the coordinator was asked; 0: nothing was asked
+	TxnV2       bool  // the rules of transaction.version 2 apply (KIP-890)
 }
 
 // Appended is what an append did.

@@ -59,6 +59,8 @@ type node struct {
 	replica *replica.Manager
 	removed atomic.Pointer[replica.Manager] // who is told of deleted topics that have left the bucket
 	groups  *coordinator.Coordinator
+	txns    *coordinator.Transactions
+	door    atomic.Pointer[broker.Server] // the broker, for those that are there before it
 	broker  *broker.Server
 }
 
@@ -381,23 +383,51 @@ var _ coordinator.Log = (*replica.Journal)(nil)
 
 func (n *node) openGroups(context.Context) (err error) {
 	n.groups, err = coordinator.Open(coordinator.ConfigFrom(&n.conf), coordinator.Deps{
-		Log: n.replica.Journal(topic.ConsumerOffsets), Metadata: n.meta, Logger: n.log.With("room", "coordinator")})
+		Log: n.replica.Journal(topic.ConsumerOffsets), Metadata: n.meta, Fenced: replica.Fenced, Logger: n.log.With("room", "coordinator")})
 	if err != nil {
 		return fmt.Errorf("start the group coordinator: %w", err)
 	}
 	n.onClose("group coordinator", n.groups.Close)
+	n.txns, err = coordinator.OpenTransactions(coordinator.ConfigFrom(&n.conf), coordinator.TxnDeps{
+		Log: n.replica.Journal(topic.TransactionState), Metadata: n.meta, Markers: lateBroker{n},
+		ProducerID: lateBroker{n}.ProducerID, Logger: n.log.With("room", "coordinator")})
+	if err != nil {
+		return fmt.Errorf("start the transaction coordinator: %w", err)
+	}
+	n.onClose("transaction coordinator", n.txns.Close)
 	return nil
 }
 
+// lateBroker is the front door to the transaction coordinator, which is there before it.
+type lateBroker struct{ n *node }
+
+func (b lateBroker) WriteTxnMarkers(ctx context.Context, id int32, markers []coordinator.TxnMarker) ([][]error, error) {
+	if s := b.n.door.Load(); s != nil {
+		return s.WriteTxnMarkers(ctx, id, markers)
+	}
+	return nil, errNotServing
+}
+
+func (b lateBroker) ProducerID(ctx context.Context) (int64, error) {
+	if s := b.n.door.Load(); s != nil {
+		return s.ProducerID(ctx)
+	}
+	return 0, errNotServing
+}
+
+// errNotServing is returned while the front door is not there yet; it is asked again.
+var errNotServing = errors.New("the broker does not serve yet")
+
 func (n *node) openBroker(context.Context) error {
 	n.broker = broker.New(broker.ConfigFrom(&n.conf), broker.Deps{
-		Partitions: broker.Replicas(n.replica), Metadata: n.meta, Groups: n.groups, Settings: &n.conf,
+		Partitions: broker.Replicas(n.replica), Metadata: n.meta, Groups: n.groups, Transactions: n.txns, Settings: &n.conf,
 		DiskSpace: func() (total, free uint64, err error) {
 			u := n.hot.Usage()
 			return u.DiskTotal, u.DiskFree, nil
 		},
 		Logger: n.log.With("room", "broker"),
 	})
+	n.door.Store(n.broker)
 	n.onClose("front door", n.broker.Close)
 	return nil
 }

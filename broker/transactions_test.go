@@ -1,0 +1,198 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// txnStack is a stack with a topic of three partitions.
+func txnStack(t *testing.T) (*stack, context.Context) {
+	t.Helper()
+	s := startStack(t, nil)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	if _, err := kadm.NewClient(s.client(t)).CreateTopics(ctx, 3, 1, nil, "events", "out"); err != nil {
+		t.Fatal(err)
+	}
+	return s, ctx
+}
+
+// produceTxn writes n records in one transaction and ends it.
+func produceTxn(t *testing.T, ctx context.Context, c *kgo.Client, name string, n int, commit kgo.TransactionEndTry) {
+	t.Helper()
+	if err := c.BeginTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		c.Produce(ctx, &kgo.Record{Topic: "events", Value: fmt.Appendf(nil, "%s-%d", name, i)}, func(_ *kgo.Record, err error) {
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if err := c.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.EndTransaction(ctx, commit); err != nil {
+		t.Fatalf("end of %s: %v", name, err)
+	}
+}
+
+// read reads a topic's committed values, all that there are: up to a last record that it writes to each partition.
+func (s *stack) read(t *testing.T, ctx context.Context, name string) map[string]int {
+	t.Helper()
+	const last = "the last record"
+	w := s.client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	for p := range int32(3) {
+		if err := w.ProduceSync(ctx, &kgo.Record{Topic: name, Partition: p, Value: []byte(last)}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := s.client(t, kgo.ConsumeTopics(name), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	seen := map[string]int{}
+	for seen[last] < 3 {
+		f := c.PollFetches(ctx)
+		if err := f.Err(); err != nil {
+			t.Fatalf("%v; read so far: %v", err, seen)
+		}
+		f.EachRecord(func(r *kgo.Record) { seen[string(r.Value)]++ })
+	}
+	delete(seen, last)
+	return seen
+}
+
+func TestCommittedTransactionsAreReadAndAbortedOnesAreNot(t *testing.T) {
+	s, ctx := txnStack(t)
+	c := s.client(t, kgo.TransactionalID("t1"), kgo.DefaultProduceTopic("events"))
+	want := map[string]bool{}
+	for round := range 6 {
+		name := fmt.Sprintf("round-%d", round)
+		commit := kgo.TransactionEndTry(round%2 == 0)
+		produceTxn(t, ctx, c, name, 40, commit)
+		for i := range 40 {
+			if commit {
+				want[fmt.Sprintf("%s-%d", name, i)] = true
+			}
+		}
+	}
+	seen := s.read(t, ctx, "events")
+	for v, k := range seen {
+		if !want[v] || k != 1 {
+			t.Errorf("%s is read %d times, committed: %v", v, k, want[v])
+		}
+	}
+	if len(seen) != len(want) {
+		t.Errorf("%d records are read, %d committed", len(seen), len(want))
+	}
+}
+
+func TestProducerThatWasReplacedIsFenced(t *testing.T) {
+	s, ctx := txnStack(t)
+	old := s.client(t, kgo.TransactionalID("t"), kgo.DefaultProduceTopic("events"))
+	if err := old.BeginTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	if err := old.ProduceSync(ctx, &kgo.Record{Value: []byte("lost")}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	young := s.client(t, kgo.TransactionalID("t"), kgo.DefaultProduceTopic("events"))
+	produceTxn(t, ctx, young, "young", 3, kgo.TryCommit)
+	err := old.EndTransaction(ctx, kgo.TryCommit)
+	if !errors.Is(err, kerr.ProducerFenced) && !errors.Is(err, kerr.InvalidProducerEpoch) && !errors.Is(err, kerr.InvalidTxnState) {
+		t.Errorf("the old producer's commit: %v", err)
+	}
+	if seen := s.read(t, ctx, "events"); len(seen) != 3 || seen["lost"] != 0 {
+		t.Errorf("read %v", seen)
+	}
+}
+
+func TestConsumeTransformProduceIsExactlyOnce(t *testing.T) {
+	s, ctx := txnStack(t)
+	const n = 200
+	feed := s.client(t)
+	for i := range n {
+		feed.Produce(ctx, &kgo.Record{Topic: "events", Value: fmt.Append(nil, i)}, nil)
+	}
+	if err := feed.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+	sess, err := kgo.NewGroupTransactSession(kgo.SeedBrokers(s.addr), kgo.TransactionalID("etl"), kgo.ConsumerGroup("etl"),
+		kgo.ConsumeTopics("events"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.DefaultProduceTopic("out"), kgo.RequireStableFetchOffsets(), kgo.FetchMaxPartitionBytes(500))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sess.Close()
+	for done, round := 0, 0; done < n; round++ {
+		f := sess.PollFetches(ctx)
+		if err := f.Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := sess.Begin(); err != nil {
+			t.Fatal(err)
+		}
+		f.EachRecord(func(r *kgo.Record) { sess.Produce(ctx, &kgo.Record{Value: r.Value}, nil) })
+		// Every third transaction is aborted: its records come again.
+		committed, err := sess.End(ctx, kgo.TransactionEndTry(round%3 != 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if committed {
+			done += f.NumRecords()
+		}
+	}
+	seen := s.read(t, ctx, "out")
+	for i := range n {
+		if seen[fmt.Sprint(i)] != 1 {
+			t.Errorf("%d is there %d times", i, seen[fmt.Sprint(i)])
+		}
+	}
+	offsets, err := kadm.NewClient(feed).FetchOffsets(ctx, "etl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := int64(0)
+	offsets.Each(func(o kadm.OffsetResponse) { sum += o.At })
+	if sum != n {
+		t.Errorf("the group's offsets add up to %d of %d", sum, n)
+	}
+}
+
+func TestTransactionsAreListedAndDescribed(t *testing.T) {
+	s, ctx := txnStack(t)
+	c := s.client(t, kgo.TransactionalID("t"), kgo.DefaultProduceTopic("events"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err := c.BeginTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.ProduceSync(ctx, &kgo.Record{Partition: 2, Value: []byte("x")}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	adm := kadm.NewClient(s.client(t))
+	list, err := adm.ListTransactions(ctx, nil, []string{"Ongoing"})
+	if err != nil || len(list) != 1 || list["t"].State != "Ongoing" {
+		t.Fatalf("list: %v %v", list, err)
+	}
+	d, err := adm.DescribeTransactions(ctx, "t", "u")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := d["t"]; got.State != "Ongoing" || !got.Topics.Lookup("events", 2) || got.StartTimestamp <= 0 {
+		t.Errorf("description: %+v", got)
+	}
+	if got := d["u"]; !errors.Is(got.Err, kerr.TransactionalIDNotFound) {
+		t.Errorf("of an unknown id: %+v", got)
+	}
+	if err := c.EndTransaction(ctx, kgo.TryAbort); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := adm.ListTransactions(ctx, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+}
