@@ -76,3 +76,8 @@ func (d Decisions) ConfirmDeleted(img *Image, c ConfirmDeleted) []Change {
 func (d Decisions) AlterConfigs(img *Image, changes []ConfigChange) ([]ConfigResult, []Change) {
 	return decideConfigs(img, d.Broker, d.NodeID, changes)
 }
+
+// Reassign starts, replaces and cancels reassignments.
+func (d Decisions) Reassign(img *Image, wishes []Reassign) ([]ReassignResult, []Change) {
+	return decideReassign(img, d.settings(img), wishes, true)
+}

@@ -81,9 +81,10 @@ func (f Follower) Answer(v View, sent Position, r Reply) Action {
 	case r.Refused == MovedToTiered:
 		return Action{Kind: Rebuild}
 	case r.Refused == NotInRange:
-		if sent.Offset >= r.LogStart {
+		if sent.Offset >= r.LogStart && (v.End > v.LocalStart || f.UncleanEpoch == lineage.NoEpoch) {
 			return Action{} // beyond the leader's end, though its lineage does not say so: it may yet get there
 		}
+		// Too far behind. Or too far ahead with nothing here, in a history that an unclean election has given up.
 		if v.Tiered {
 			return Action{Kind: Rebuild}
 		}

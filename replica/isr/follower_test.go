@@ -95,3 +95,16 @@ func TestEmptyFollowerOfATieredPartitionStartsInTheBucket(t *testing.T) {
 		t.Fatalf("%+v: the leader's log starts above, the bucket may have more", a)
 	}
 }
+
+// TestEmptyFollowerFindsBackAfterAnUncleanElection: it was begun anew at a log start of a history that was given up, and the
+// leader's log ends below.
+func TestEmptyFollowerFindsBackAfterAnUncleanElection(t *testing.T) {
+	v := View{LogStart: 71, LocalStart: 71, End: 71, Counted: 71, HighWatermark: 71}
+	for unclean, want := range map[int32]Action{lineage.NoEpoch: {}, 3: {Kind: Reset, To: 5}} {
+		f := Follower{Epoch: 7, UncleanEpoch: unclean}
+		at, _ := f.Position(v)
+		if got := f.Answer(v, at, Reply{Refused: NotInRange, LogStart: 5}); got != want {
+			t.Errorf("unclean epoch %d: %+v, want %+v", unclean, got, want)
+		}
+	}
+}

@@ -305,5 +305,19 @@ func (s *Leader) Own() int64 { return s.own }
 // End is a replica's counted end, NoProgress while none is known in this epoch.
 func (s *Leader) End(id int32) int64 { return s.endOf(id) }
 
+// PartitionEpoch is that of the newest change of the partition known here; a proposal was made under it.
+func (s *Leader) PartitionEpoch() int32 { return s.partitionEpoch }
+
+// Maximal is the set over which the watermark is taken: the committed in-sync set and the proposed one.
+func (s *Leader) Maximal() []int32 {
+	set := slices.Clone(s.committed)
+	for _, id := range s.proposed {
+		if !slices.Contains(set, id) {
+			set = append(set, id)
+		}
+	}
+	return set
+}
+
 // InSync is the in-sync set as the controller has committed it, to be read only.
 func (s *Leader) InSync() []int32 { return s.committed }
