@@ -226,6 +226,9 @@ func (c *PartitionChange) change(p *Partition) {
 	}
 	if c.Set&SetRecovering != 0 {
 		p.Recovering = c.Recovering
+		if c.Recovering && c.Set&SetLeader != 0 {
+			p.UncleanEpoch = p.LeaderEpoch
+		}
 	}
 	if c.Set&SetReplicas != 0 {
 		p.Replicas = c.Replicas

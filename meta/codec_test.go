@@ -153,15 +153,16 @@ func TestFieldsInOneByteStillRead(t *testing.T) {
 	}
 }
 
-// TestSnapshotKeepsReassignments also holds that nothing but a reassignment
-// makes a snapshot one that the release before cannot read.
-func TestSnapshotKeepsReassignments(t *testing.T) {
+// TestSnapshotSections also holds that nothing but what is in them makes a
+// snapshot one that the release before cannot read.
+func TestSnapshotSections(t *testing.T) {
 	img := fullImage(t)
 	if v := img.EncodeSnapshot()[len(snapshotMagic)]; v != snapshotVersion {
-		t.Errorf("version %d without a reassignment", v)
+		t.Errorf("version %d with nothing for a section", v)
 	}
 	img, err := img.Apply(Command{Base: img.Index, Changes: []Change{ChangePartitions{ID: idB, Changes: []PartitionChange{
 		{Index: 1, Set: SetReplicas | SetAddingReplicas | SetRemovingReplicas, Replicas: []int32{1, 2, 3}, AddingReplicas: []int32{3}, RemovingReplicas: []int32{1}},
+		{Index: 0, Set: SetLeader | SetRecovering, Leader: 2, Recovering: true},
 	}}}}, img.Index+1)
 	if err != nil {
 		t.Fatal(err)
@@ -171,7 +172,7 @@ func TestSnapshotKeepsReassignments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b[len(snapshotMagic)] != snapshotSections || !bytes.Equal(back.EncodeSnapshot(), b) || !reflect.DeepEqual(back.Topic("t"), img.Topic("t")) {
+	if b[len(snapshotMagic)] != snapshotSections || !bytes.Equal(back.EncodeSnapshot(), b) || !reflect.DeepEqual(back.Topic("t"), img.Topic("t")) || back.Topic("t").Partitions[0].UncleanEpoch != 3 {
 		t.Errorf("restored %+v", back.Topic("t"))
 	}
 	for i := range b {
@@ -233,7 +234,7 @@ func FuzzDecodeSnapshot(f *testing.F) {
 	f.Add(b[:len(b)-4])
 	moving := fullImage(f)
 	_, p := moving.PartitionByID(idB, 1)
-	p.AddingReplicas, p.RemovingReplicas = []int32{2}, []int32{1}
+	p.AddingReplicas, p.RemovingReplicas, p.UncleanEpoch = []int32{2}, []int32{1}, 4
 	b = moving.EncodeSnapshot()
 	f.Add(b[:len(b)-4])
 	// The shortest forms of what takes most memory.

@@ -69,12 +69,13 @@ func decideAlterPartition(img *Image, b *conf.Broker, leader int32, epoch int64,
 		}
 		e := img.election(rules, t, w.Index)
 		e.isr, e.recovered = isr, !w.Recovering
-		c, changed := e.change()
+		// A wish that changes nothing raises the partition epoch all the same:
+		// then no earlier wish of the leader, whose answer it may never have
+		// had, can be granted any more.
+		c, _ := e.change()
 		r.Partition = *p
-		if changed {
-			c.change(&r.Partition)
-			out.add(t.ID, c)
-		}
+		c.change(&r.Partition)
+		out.add(t.ID, c)
 		if r.Partition.Leader != leader {
 			// The in-sync set has completed a reassignment that takes the
 			// leader away: the change is made all the same.

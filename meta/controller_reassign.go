@@ -130,14 +130,15 @@ func cancelReassignment(e *election, w Reassign) error {
 	e.replicas = except(p.Replicas, p.AddingReplicas)
 	e.isr = except(p.ISR, p.AddingReplicas)
 	e.adding, e.removing = nil, nil
-	if len(p.ISR) > 0 && len(e.isr) == 0 {
-		if !e.unclean {
+	whole := slices.Concat(p.ISR, p.ELR) // those that hold every committed record
+	lost := except(whole, e.replicas)
+	switch {
+	case len(lost) == 0:
+	case len(lost) == len(whole):
+		if !e.unclean || !slices.ContainsFunc(e.replicas, e.mayLead) {
 			return refuse(ErrInvalidAssignment, "Unable to revert partition assignment for %s:%d because it would require an unclean leader election.", w.Topic, w.Index)
 		}
-		return nil
-	}
-	if lost := len(p.ISR) > len(e.isr) || len(except(p.ELR, e.replicas)) > 0; lost && len(e.isr) < e.enough() && !e.unclean {
-		// Only what is being added has what was committed with it.
+	case len(e.isr) < e.enough():
 		return refuse(ErrInvalidAssignment, "Unable to revert partition assignment for %s:%d because fewer than min.insync.replicas replicas would be in sync.", w.Topic, w.Index)
 	}
 	return nil

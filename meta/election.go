@@ -82,7 +82,7 @@ func (e *election) change() (PartitionChange, bool) {
 		c.Set |= SetLeader
 		c.Leader = leader
 	}
-	if recovering != p.Recovering {
+	if recovering != p.Recovering || how == electedUnclean {
 		c.Set |= SetRecovering
 		c.Recovering = recovering
 	}
@@ -198,8 +198,9 @@ func (e *election) elect(isr, elr []int32) (int32, electionOutcome) {
 		}
 	}
 	// The last replica that was in sync has most of what there is: with nobody
-	// else left who could have more, waiting would not bring more back.
-	if len(isr) == 0 && len(elr) == 0 && len(p.LastKnownELR) == 1 && e.mayLead(p.LastKnownELR[0]) {
+	// else left who could have more, waiting would not bring more back. Who it
+	// is must have been known before this change (rememberLeader).
+	if len(p.ISR)+len(p.ELR) == 0 && len(p.LastKnownELR) == 1 && e.mayLead(p.LastKnownELR[0]) {
 		return p.LastKnownELR[0], electedUnclean
 	}
 	return NoLeader, electedClean

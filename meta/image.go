@@ -79,6 +79,10 @@ type Partition struct {
 	// Recovering is true while a leader that was elected uncleanly has not yet
 	// said that it has made its log whole.
 	Recovering bool
+	// UncleanEpoch is the leader epoch of the newest unclean election, 0 when
+	// there was none. Only for it may a follower truncate below its high
+	// watermark, and that also after Recovering is over.
+	UncleanEpoch int32
 	// Replicas are the brokers that hold the partition, the preferred leader first.
 	Replicas []int32
 	// ISR are the replicas that are in sync.

@@ -320,7 +320,7 @@ func checkPartitionStep(before, after *Image, t *Topic, old, now *Partition) err
 	// The leader that reports the last replica in sync may itself be one that goes.
 	done := len(except(old.Replicas, now.Replicas)) > 0 && len(except(now.Replicas, now.ISR)) == 0
 	clean := slices.Contains(old.ISR, now.Leader) || slices.Contains(old.ELR, now.Leader)
-	if now.Leader != NoLeader && old.Leader != now.Leader && !clean && !done && !now.Recovering {
+	if now.Leader != NoLeader && old.Leader != now.Leader && !clean && !done && now.UncleanEpoch != now.LeaderEpoch {
 		return fmt.Errorf("an unclean election that is not recorded") // invariant 8
 	}
 	return nil
@@ -330,7 +330,7 @@ func checkPartitionStep(before, after *Image, t *Topic, old, now *Partition) err
 // set and the ELR. Without an unclean election that can only become less by
 // itself; more it becomes by what a leader reports.
 func checkHolders(t *Topic, old, now *Partition) error {
-	if now.Recovering {
+	if now.UncleanEpoch != old.UncleanEpoch {
 		return nil // what an unclean election may have lost is recorded
 	}
 	before, after := slices.Concat(old.ISR, old.ELR), slices.Concat(now.ISR, now.ELR)

@@ -423,6 +423,9 @@ func partitionText(p *Partition) string {
 	if len(p.RemovingReplicas) > 0 {
 		text += fmt.Sprintf(" removing=%v", p.RemovingReplicas)
 	}
+	if p.UncleanEpoch > 0 {
+		text += fmt.Sprintf(" unclean=%d", p.UncleanEpoch)
+	}
 	if p.Recovering {
 		text += " recovering"
 	}

@@ -24,6 +24,7 @@ type snapshotSection uint8
 // The sections, in the order in which they are written.
 const (
 	sectionReassignments snapshotSection = 1
+	sectionUnclean       snapshotSection = 2
 )
 
 // snapshotMagic begins every snapshot.
@@ -122,6 +123,7 @@ func (img *Image) encodeSections() []byte {
 		body   []byte
 	}{
 		{sectionReassignments, img.encodeReassignments()},
+		{sectionUnclean, img.encodeUnclean()},
 	} {
 		if len(s.body) > 0 {
 			e.u8(uint8(s.number))
@@ -147,6 +149,8 @@ func (img *Image) decodeSections(d *decoder) error {
 		switch section {
 		case sectionReassignments:
 			img.decodeReassignments(&body)
+		case sectionUnclean:
+			img.decodeUnclean(&body)
 		default:
 			return fmt.Errorf("%w: snapshot section %d", ErrVersion, section)
 		}
@@ -160,20 +164,18 @@ func (img *Image) decodeSections(d *decoder) error {
 	return d.err
 }
 
-// encodeReassignments writes what the partitions primitive cannot say: which
-// replicas are being added and removed.
-func (img *Image) encodeReassignments() []byte {
+// encodeSome writes those partitions of which a section has something to say:
+// their number, and for each topic id, index, and what body writes.
+func (img *Image) encodeSome(has func(*Partition) bool, body func(*encoder, *Partition)) []byte {
 	var e encoder
 	n := 0
 	for _, t := range img.Topics() {
 		for i := range t.Partitions {
-			p := &t.Partitions[i]
-			if p.Reassigning() {
+			if p := &t.Partitions[i]; has(p) {
 				n++
 				e.id(t.ID)
 				e.int(int64(i))
-				e.ids(p.AddingReplicas)
-				e.ids(p.RemovingReplicas)
+				body(&e, p)
 			}
 		}
 	}
@@ -183,30 +185,51 @@ func (img *Image) encodeReassignments() []byte {
 	return append(binary.AppendUvarint(nil, uint64(n)), e.b...)
 }
 
-func (img *Image) decodeReassignments(d *decoder) {
+// decodeSome reads them back. Nobody has seen the image yet, so its partitions
+// may be written to; has must hold of each afterwards. size is the least that
+// one takes.
+func (img *Image) decodeSome(d *decoder, size int, has func(*Partition) bool, body func(*decoder, *Partition)) {
 	lastName, lastIndex := "", int32(-1)
-	for i := range d.count(19) {
+	for i := range d.count(size) {
 		id, index := d.id(), d.i32()
 		t, p := img.PartitionByID(id, index)
-		adding, removing := d.ids(), d.ids()
-		switch {
-		case d.err != nil:
-			return
-		case p == nil:
-			d.fail("a reassignment of no partition")
-			return
-		case len(adding)+len(removing) == 0:
-			d.fail("an empty reassignment of topic %q", t.Name)
+		if d.err == nil && p == nil {
+			d.fail("no partition %d of topic %s", index, id)
+		}
+		if d.err != nil {
 			return
 		}
-		if i > 0 && (t.Name < lastName || t.Name == lastName && index <= lastIndex) {
-			d.fail("the reassignment of %q-%d is out of order", t.Name, index)
-			return
+		body(d, p)
+		if d.err == nil && (!has(p) || i > 0 && (t.Name < lastName || t.Name == lastName && index <= lastIndex)) {
+			d.fail("partition %d of topic %q has nothing to say or is out of order", index, t.Name)
 		}
 		lastName, lastIndex = t.Name, index
-		// Nobody has seen the image yet: its partitions may be written to.
-		p.AddingReplicas, p.RemovingReplicas = adding, removing
 	}
+}
+
+// encodeReassignments writes which replicas are being added and removed.
+func (img *Image) encodeReassignments() []byte {
+	return img.encodeSome((*Partition).Reassigning, func(e *encoder, p *Partition) {
+		e.ids(p.AddingReplicas)
+		e.ids(p.RemovingReplicas)
+	})
+}
+
+func (img *Image) decodeReassignments(d *decoder) {
+	img.decodeSome(d, 19, (*Partition).Reassigning, func(d *decoder, p *Partition) {
+		p.AddingReplicas, p.RemovingReplicas = d.ids(), d.ids()
+	})
+}
+
+func (p *Partition) electedUncleanly() bool { return p.UncleanEpoch != 0 }
+
+// encodeUnclean writes the leader epochs of unclean elections.
+func (img *Image) encodeUnclean() []byte {
+	return img.encodeSome((*Partition).electedUncleanly, func(e *encoder, p *Partition) { e.int(int64(p.UncleanEpoch)) })
+}
+
+func (img *Image) decodeUnclean(d *decoder) {
+	img.decodeSome(d, 18, (*Partition).electedUncleanly, func(d *decoder, p *Partition) { p.UncleanEpoch = d.i32() })
 }
 
 func (img *Image) decodeBrokers(d *decoder) {
