@@ -138,7 +138,7 @@ func (p *reply) writeTo(w io.Writer) error {
 	at := 0
 	for i := range p.spans {
 		s := &p.spans[i]
-		if _, err := w.Write(p.head[at:s.at]); err != nil {
+		if err := writeMore(w, p.head[at:s.at]); err != nil {
 			return err
 		}
 		at = s.at
