@@ -14,7 +14,7 @@ import (
 //
 //	v4  isolation level             v5  log start offset
 //	v7  sessions (KIP-227)          v9  current leader epoch (KIP-320)
-//	v10 zstd                        v11 rack (KIP-392; there are no preferred replicas yet)
+//	v10 zstd                        v11 rack and preferred replica (KIP-392)
 //	v12 flexible, last fetched epoch (KIP-595)   v13 topic ids (KIP-516)
 //	v15 replica state               v16 node endpoints (KIP-951)
 //	v17 replica directory id        v18 high watermark of the replica (both: between brokers)
@@ -30,30 +30,35 @@ type fetchTarget struct {
 	currentEpoch     int32
 	lastFetchedEpoch int32
 	inSession        *sessionPart
+	told             int64 // high watermark that the session's last answer told; -1: none
 
-	part    Partition
-	res     replica.ReadResult
-	code    int16
-	cold    int // bytes it may read from the bucket
-	leader  leaderHint
-	wasCold bool // read from the bucket
-	include bool
-	known   bool // res holds the partition's offsets
+	part      Partition
+	res       replica.ReadResult
+	code      int16
+	cold      int // bytes it may read from the bucket
+	leader    leaderHint
+	preferred int32         // the replica that the reader is sent to
+	held      time.Duration // how long the follower's throttle holds the records back
+	wasCold   bool          // read from the bucket
+	include   bool
+	known     bool // res holds the partition's offsets
 }
 
 // fetchOp is the scratch of one fetch, pooled.
 type fetchOp struct {
-	req     kmsg.FetchRequest
-	targets []fetchTarget
-	index   map[partKey]int // of targets, once there are many
-	session *session
-	epoch   int32 // that the session must still expect when the answer is made
-	id      int32 // session id of the answer
-	full    bool  // every partition is in the answer
-	err     int16 // of the session as a whole
-	replica int32
-	bytes   int
-	settled bool // something in the results asks for an answer at once
+	req         kmsg.FetchRequest
+	targets     []fetchTarget
+	index       map[partKey]int // of targets, once there are many
+	session     *session
+	epoch       int32         // that the session must still expect when the answer is made
+	id          int32         // session id of the answer
+	full        bool          // every partition is in the answer
+	err         int16         // of the session as a whole
+	replica     int32         // replica.NoReplica for clients
+	brokerEpoch int64         // its broker epoch
+	held        time.Duration // the shortest wait of a partition that the throttle holds back; 0: none
+	bytes       int
+	settled     bool // something in the results asks for an answer at once
 }
 
 var fetchOps = sync.Pool{New: func() any { return new(fetchOp) }}
@@ -77,9 +82,9 @@ func (s *Server) fetch(r *request) error {
 		return err
 	}
 	q := &op.req
-	op.replica = q.ReplicaID
+	op.replica, op.brokerEpoch = q.ReplicaID, replica.NoBrokerEpoch
 	if r.version >= 15 {
-		op.replica = q.ReplicaState.ID
+		op.replica, op.brokerEpoch = q.ReplicaState.ID, q.ReplicaState.Epoch
 	}
 	now := s.nowMillis()
 	if q.IsolationLevel < 0 || q.IsolationLevel > 1 {
@@ -142,17 +147,33 @@ func (s *Server) fetchUntil(r *request, op *fetchOp, minBytes, maxBytes int, dea
 
 // fetchWait parks the fetch until its partitions have minBytes, or change, or the time is up.
 func (s *Server) fetchWait(r *request, op *fetchOp, minBytes int, left time.Duration) (timedOut bool, err error) {
+	var held <-chan time.Time
 	w := s.deps.Partitions.NewWaiter(minBytes)
 	defer w.Close()
+	news := op.replica >= 0 && s.rackAware()
 	for i := range op.targets {
-		if t := &op.targets[i]; t.part != nil {
+		t := &op.targets[i]
+		if t.part == nil {
+			continue
+		}
+		if t.held == 0 {
 			w.Watch(t.part, t.offset, op.isolation())
 		}
+		if news && t.inSession != nil {
+			w.Watch(t.part, max(t.told, 0), replica.ReadUncommitted) // the high watermark is news of its own
+		}
+	}
+	if op.held > 0 && op.held < left {
+		timer := time.NewTimer(op.held)
+		defer timer.Stop()
+		held = timer.C
 	}
 	timer := time.NewTimer(left)
 	defer timer.Stop()
 	select {
 	case <-w.C():
+		return false, nil
+	case <-held:
 		return false, nil
 	case <-timer.C:
 		return true, nil
@@ -182,7 +203,7 @@ func (op *fetchOp) isolation() int8 {
 // Cold partitions together may reserve half of the answer before the hot ones behind them have had their turn, so that
 // neither kind starves the other; what the hot ones leave is theirs too.
 func (s *Server) fetchOnce(r *request, op *fetchOp, minBytes, maxBytes int, deadline time.Time) bool {
-	op.bytes, op.settled = 0, false
+	op.bytes, op.settled, op.held = 0, false, 0
 	left, forCold, minOne, cold := maxBytes, maxBytes/2, true, 0
 	for i := range op.targets {
 		t := &op.targets[i]
@@ -198,8 +219,11 @@ func (s *Server) fetchOnce(r *request, op *fetchOp, minBytes, maxBytes int, dead
 			t.cold = min(int(max(t.maxBytes, 0)), left, forCold)
 			left, forCold = left-t.cold, forCold-t.cold
 		}
-		if t.code != codeNone || t.res.Diverging != nil {
+		if t.code != codeNone || t.res.Diverging != nil || t.preferred != replica.NoReplica || s.behind(op, t) {
 			op.settled = true
+		}
+		if t.held > 0 && (op.held == 0 || t.held < op.held) {
+			op.held = t.held
 		}
 	}
 	if cold == 0 {
@@ -218,18 +242,32 @@ func (s *Server) fetchOnce(r *request, op *fetchOp, minBytes, maxBytes int, dead
 // readOne reads one partition from its local log, or notes that it is cold.
 func (s *Server) readOne(r *request, op *fetchOp, t *fetchTarget, left int, minOne bool) {
 	t.res, t.code, t.cold, t.wasCold, t.known, t.leader = replica.ReadResult{}, codeNone, 0, false, false, noLeader
+	t.held, t.preferred = 0, replica.NoReplica
 	p, err := s.lookup(t.key, r.version >= 13)
-	if err == nil {
-		t.part = p
-		t.res, err = p.Read(op.readRequest(t, left, minOne))
+	if err != nil {
+		s.fetchError(r, op, t, err)
+		return
 	}
-	s.fetchError(r, t, err)
+	t.part = p
+	counts := false
+	if t.held, counts = s.throttled(op, t); t.held > 0 || s.prefer(op, t) {
+		left, minOne = 0, false // the offsets alone
+	}
+	t.res, err = p.Read(op.readRequest(t, left, minOne))
+	if counts && t.res.Records != nil {
+		s.followers.take(t.res.Records.Len())
+	}
+	if t.preferred != replica.NoReplica {
+		t.res.Cold = false
+	}
+	s.fetchError(r, op, t, err)
 }
 
 func (op *fetchOp) readRequest(t *fetchTarget, left int, minOne bool) replica.ReadRequest {
 	return replica.ReadRequest{
 		Offset: t.offset, MaxBytes: min(int(max(t.maxBytes, 0)), left), MinOne: minOne, Isolation: op.req.IsolationLevel,
-		CurrentEpoch: t.currentEpoch, LastFetchedEpoch: t.lastFetchedEpoch, ReplicaID: op.replica,
+		CurrentEpoch: t.currentEpoch, LastFetchedEpoch: t.lastFetchedEpoch, ReplicaID: op.replica, ReplicaEpoch: op.brokerEpoch,
+		AnyReplica: op.req.Version >= 11,
 	}
 }
 
@@ -242,13 +280,21 @@ func (s *Server) lookup(k partKey, byID bool) (Partition, error) {
 }
 
 // fetchError notes err as the target's code; with an error no offsets are told, as in Kafka.
-func (s *Server) fetchError(r *request, t *fetchTarget, err error) {
+func (s *Server) fetchError(r *request, op *fetchOp, t *fetchTarget, err error) {
+	if op.replica < 0 {
+		t.res.RemoteEnd = replica.NoOffset // it is for replicas
+	}
 	if err == nil {
 		t.known = true
 		return
 	}
 	t.code = s.codeOf(r, err)
-	t.res = replica.ReadResult{}
+	offsets := t.res
+	t.res, t.preferred = replica.ReadResult{}, replica.NoReplica
+	if op.tells(t.code) {
+		t.known = true
+		t.res.HighWatermark, t.res.LastStable, t.res.LogStart, t.res.RemoteEnd = offsets.HighWatermark, offsets.LastStable, offsets.LogStart, offsets.RemoteEnd
+	}
 	if t.code == codeStorageError {
 		s.logFailure("fetch failed", t.key.name, t.key.id, t.key.index, t.code, err)
 	}
@@ -267,7 +313,7 @@ func (s *Server) fetchContext(r *request, op *fetchOp, now int64) {
 		}
 		op.fromRequest()
 		if r.version >= 7 && q.SessionEpoch == epochInitial {
-			op.open(s.sessions, r.version >= 13, now)
+			op.open(s, r.version >= 13, now)
 		}
 		return
 	}
@@ -303,7 +349,7 @@ func (s *Server) fetchContext(r *request, op *fetchOp, now int64) {
 	for p := x.order.next; p != &x.order; p = p.next {
 		op.targets = append(op.targets, fetchTarget{
 			key: p.key, offset: p.offset, maxBytes: p.maxBytes, currentEpoch: p.currentEpoch,
-			lastFetchedEpoch: p.lastFetchedEpoch, inSession: p,
+			lastFetchedEpoch: p.lastFetchedEpoch, inSession: p, told: p.toldHW,
 		})
 	}
 }
@@ -355,11 +401,14 @@ func (op *fetchOp) find(key partKey) (at int, ok bool) {
 }
 
 // open makes a session of a full fetch, if there is room for one.
-func (op *fetchOp) open(c *sessions, usesIDs bool, now int64) {
+func (op *fetchOp) open(s *Server, usesIDs bool, now int64) {
 	if len(op.targets) == 0 {
 		return
 	}
 	x := newSession(usesIDs)
+	if s.isBroker(op.replica) {
+		x.replica = op.replica
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for i := range op.targets {
@@ -371,12 +420,12 @@ func (op *fetchOp) open(c *sessions, usesIDs bool, now int64) {
 		}
 		p := &sessionPart{
 			key: key, offset: t.offset, maxBytes: t.maxBytes, currentEpoch: t.currentEpoch,
-			lastFetchedEpoch: t.lastFetchedEpoch, toldHW: -1, toldLogStart: -1,
+			lastFetchedEpoch: t.lastFetchedEpoch, toldHW: -1, toldLogStart: -1, toldRemoteEnd: replica.NoOffset,
 		}
 		x.addLocked(p)
 		t.key, t.inSession = key, p
 	}
-	if !c.add(x, len(x.parts), now) {
+	if !s.sessions.add(x, len(x.parts), now) {
 		return
 	}
 	op.session, op.epoch, op.id = x, x.epoch, x.id
@@ -405,7 +454,7 @@ func (x *session) updateLocked(q *kmsg.FetchRequest) {
 			p := x.parts[key]
 			if p == nil {
 				key.name = string([]byte(key.name))
-				p = &sessionPart{key: key, toldHW: -1, toldLogStart: -1}
+				p = &sessionPart{key: key, toldHW: -1, toldLogStart: -1, toldRemoteEnd: replica.NoOffset}
 				x.addLocked(p)
 			}
 			p.offset, p.maxBytes = a.FetchOffset, a.PartitionMaxBytes
@@ -455,7 +504,12 @@ func (p *sessionPart) tell(t *fetchTarget) bool {
 	if t.known {
 		hw, logStart = t.res.HighWatermark, t.res.LogStart
 	}
-	news := t.res.Records != nil || t.res.Diverging != nil
+	news := t.res.Records != nil || t.res.Diverging != nil || t.preferred != replica.NoReplica
+	if t.known && p.toldRemoteEnd != t.res.RemoteEnd {
+		p.toldRemoteEnd, news = t.res.RemoteEnd, true
+	} else {
+		t.res.RemoteEnd = replica.NoOffset // it knows
+	}
 	if p.toldHW != hw {
 		p.toldHW, news = hw, true
 	}

@@ -30,7 +30,7 @@ const lookupsMax = 8
 
 func (s *Server) listOffsets(r *request, q *kmsg.ListOffsetsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrListOffsetsResponse()
-	wait := s.cfg.RemoteListWaitMax
+	wait := s.now().RemoteListWaitMax
 	if q.TimeoutMillis > 0 {
 		wait = time.Duration(q.TimeoutMillis) * time.Millisecond
 	}

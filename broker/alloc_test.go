@@ -56,6 +56,7 @@ func (p *nullPartition) ListOffset(context.Context, int64, int8, int32, int32) (
 	return replica.TimeOffset{}, nil
 }
 func (p *nullPartition) EndOffsetForEpoch(_, _ int32) (int32, int64, error)  { return 0, 0, nil }
+func (p *nullPartition) PreferredReplica(string, int64) int32                { return replica.NoReplica }
 func (p *nullPartition) DeleteRecords(context.Context, int64) (int64, error) { return 0, nil }
 func (p *nullPartition) SizeBytes() (int64, error)                           { return 0, nil }
 func (p *nullPartition) Producers() ([]Producer, error)                      { return nil, nil }

@@ -56,6 +56,8 @@ type Partition interface {
 	EndOffsetForEpoch(currentEpoch, epoch int32) (int32, int64, error)
 	// TxnGuard says whether a producer's transaction is open here, and what goes with an append that is verified otherwise.
 	TxnGuard(producerID int64, epoch int16) (guard int32, open bool, err error)
+	// PreferredReplica names the follower that a consumer in a rack should rather read an offset from, or NoReplica.
+	PreferredReplica(rack string, offset int64) int32
 	DeleteRecords(ctx context.Context, offset int64) (lowWatermark int64, err error)
 	SizeBytes() (int64, error)
 	Producers() ([]Producer, error)

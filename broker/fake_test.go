@@ -103,12 +103,15 @@ type fakePartition struct {
 	committed  bool // commits at once; otherwise by commit()
 	waits      []func(error)
 	waiters    []*fakeWaiter
+	isolation  int8          // of the newest
 	coldGate   chan struct{} // ReadCold waits for it
 	coldReads  int
 	coldPanic  bool // ReadCold and ListOffset panic
 	diverging  *replica.Diverging
 	aborted    []batch.AbortedTxn
 	lastFetch  []replica.ReadRequest
+	preferred  map[string]int32 // by rack
+	remoteEnd  int64            // told to replicas when above 0
 	released   int
 	handed     int
 }
@@ -184,7 +187,7 @@ func (p *fakePartition) Read(r replica.ReadRequest) (replica.ReadResult, error) 
 	if p.err != nil {
 		return replica.ReadResult{}, p.err
 	}
-	res := replica.ReadResult{HighWatermark: p.end - p.hwLag, LastStable: p.end - p.hwLag, LogStart: p.logStart, Diverging: p.diverging}
+	res := replica.ReadResult{HighWatermark: p.end - p.hwLag, LastStable: p.end - p.hwLag, LogStart: p.logStart, Diverging: p.diverging, RemoteEnd: p.remoteEnd}
 	if p.diverging != nil {
 		return res, nil
 	}
@@ -204,9 +207,13 @@ func (p *fakePartition) fill(r replica.ReadRequest, res *replica.ReadResult) {
 		res.Aborted = append([]batch.AbortedTxn{}, p.aborted...)
 	}
 	var out []byte
+	upper := res.HighWatermark
+	if r.ReplicaID >= 0 {
+		upper = p.end
+	}
 	for _, b := range p.batches {
 		x := batch.Batch(b)
-		if x.LastOffset() < r.Offset || x.LastOffset() >= res.HighWatermark {
+		if x.LastOffset() < r.Offset || x.LastOffset() >= upper {
 			continue
 		}
 		if len(out)+len(b) > r.MaxBytes && !(r.MinOne && len(out) == 0) {
@@ -282,6 +289,15 @@ func (p *fakePartition) EndOffsetForEpoch(currentEpoch, epoch int32) (int32, int
 	return epoch, p.end, nil
 }
 
+func (p *fakePartition) PreferredReplica(rack string, offset int64) int32 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if id, ok := p.preferred[rack]; ok && offset < p.end {
+		return id
+	}
+	return replica.NoReplica
+}
+
 func (p *fakePartition) DeleteRecords(_ context.Context, offset int64) (int64, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -338,9 +354,9 @@ func (w *fakeWaiter) Watch(x Partition, offset int64, isolation int8) {
 	p := x.(*fakePartition)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.waiters = append(p.waiters, w)
+	p.waiters, p.isolation = append(p.waiters, w), isolation
 	w.parts = append(w.parts, p)
-	if offset < p.end-p.hwLag {
+	if offset < p.end-p.hwLag || isolation == isolationLogEnd && offset < p.end {
 		w.fire()
 	}
 }
@@ -351,6 +367,13 @@ func (w *fakeWaiter) Close() {
 		p.waiters = slices.DeleteFunc(p.waiters, func(x *fakeWaiter) bool { return x == w })
 		p.mu.Unlock()
 	}
+}
+
+// watchedAs is the isolation of the newest long poll.
+func (p *fakePartition) watchedAs() int8 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.isolation
 }
 
 // watched is how many long polls watch p.

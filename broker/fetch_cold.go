@@ -22,7 +22,7 @@ const (
 // at once; without, for as long as remote.fetch.max.wait.ms says. A read that does not make it leaves its partition empty
 // and without an error, as in Kafka.
 func (s *Server) fetchCold(r *request, op *fetchOp, minBytes int) {
-	wait := s.cfg.RemoteFetchWaitMax
+	wait := s.now().RemoteFetchWaitMax
 	if op.settled || (op.bytes > 0 && op.bytes >= minBytes) {
 		wait = coldGrace
 	}
@@ -41,7 +41,7 @@ func (s *Server) fetchCold(r *request, op *fetchOp, minBytes int) {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			s.readCold(ctx, r, t, rr)
+			s.readCold(ctx, r, op, t, rr)
 		})
 	}
 	wg.Wait()
@@ -52,7 +52,7 @@ func (s *Server) fetchCold(r *request, op *fetchOp, minBytes int) {
 	}
 }
 
-func (s *Server) readCold(ctx context.Context, r *request, t *fetchTarget, rr replica.ReadRequest) {
+func (s *Server) readCold(ctx context.Context, r *request, op *fetchOp, t *fetchTarget, rr replica.ReadRequest) {
 	defer func() {
 		if s.recovered(r, recover()) {
 			t.res, t.code, t.known = replica.ReadResult{}, codeUnknownServerError, false
@@ -65,5 +65,5 @@ func (s *Server) readCold(ctx context.Context, r *request, t *fetchTarget, rr re
 		return
 	}
 	t.res = res
-	s.fetchError(r, t, err)
+	s.fetchError(r, op, t, err)
 }

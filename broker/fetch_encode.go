@@ -1,5 +1,10 @@
 package broker
 
+import (
+	"github.com/varvelog/varve/replica"
+	"github.com/varvelog/varve/replica/peer"
+)
+
 // encodeFetch writes the answer of a fetch into p. Byte for byte what kmsg.FetchResponse.AppendTo writes, except that
 // records are spans.
 //
@@ -7,7 +12,7 @@ package broker
 //	topic: name (–v12) or id (v13+) · partitions · v12+: tags
 //	partition: index i32, error i16, high watermark i64, last stable i64, v5+: log start i64,
 //	           aborted transactions (nullable), v11+: preferred replica i32, records,
-//	           v12+: tags (diverging epoch as tag 0, current leader as tag 1)
+//	           v12+: tags (diverging epoch as tag 0, current leader as tag 1, to replicas the remote end)
 func (s *Server) encodeFetch(p *reply, r *request, op *fetchOp) {
 	v, flexible := r.version, r.flexible
 	p.begin(r.corr, flexible)
@@ -102,7 +107,7 @@ func appendFetchPart(b []byte, p *reply, t *fetchTarget, v int16, flexible bool)
 		}
 	}
 	if v >= 11 {
-		b = appendInt32(b, -1) // preferred read replica
+		b = appendInt32(b, t.preferred)
 	}
 	if t.res.Records == nil {
 		b = appendLen(b, 0, flexible)
@@ -125,6 +130,10 @@ func appendFetchTags(b []byte, t *fetchTarget) []byte {
 	if t.leader != noLeader {
 		n++
 	}
+	remote := t.known && t.res.RemoteEnd != replica.NoOffset
+	if remote {
+		n++
+	}
 	b = append(b, n)
 	if d := t.res.Diverging; d != nil {
 		b = append(b, 0, 13)
@@ -134,6 +143,9 @@ func appendFetchTags(b []byte, t *fetchTarget) []byte {
 	}
 	if t.leader != noLeader {
 		b = appendLeaderTag(b, 1, t.leader)
+	}
+	if remote {
+		b = peer.AppendInt64(b, peer.TagRemoteEnd, t.res.RemoteEnd)
 	}
 	return b
 }

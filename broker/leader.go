@@ -58,6 +58,15 @@ func (s *Server) leaderOf(name string, id topic.ID, index int32) leaderHint {
 	return leaderHint{p.Leader, p.LeaderEpoch}
 }
 
+// isBroker says whether id is a registered broker's.
+func (s *Server) isBroker(id int32) bool {
+	if id < 0 || s.deps.Metadata == nil {
+		return false
+	}
+	_, ok := s.deps.Metadata.Image().Brokers[id]
+	return ok
+}
+
 // addEndpoint adds a broker's address once.
 func (s *Server) addEndpoint(nodes []endpoint, id int32) []endpoint {
 	for _, n := range nodes {
@@ -66,7 +75,7 @@ func (s *Server) addEndpoint(nodes []endpoint, id int32) []endpoint {
 		}
 	}
 	b, ok := s.deps.Metadata.Image().Brokers[id]
-	if !ok {
+	if !ok || b.Fenced {
 		return nodes
 	}
 	return append(nodes, endpoint{id: b.ID, host: b.Host, port: b.Port, rack: b.Rack})

@@ -13,19 +13,21 @@ import (
 
 // Server is the Kafka listener of one broker.
 type Server struct {
-	cfg      Config
-	deps     Deps
-	log      *slog.Logger
-	table    *table
-	budgets  budgets
-	sessions *sessions
-	stats    counters
-	ctx      context.Context // ends with Close
-	cancel   context.CancelFunc
-	wg       sync.WaitGroup
-	pids     producerIDs
-	limit    logLimit
-	draining chan struct{} // closed when Close begins
+	cfg       Config
+	deps      Deps
+	log       *slog.Logger
+	table     *table
+	budgets   budgets
+	sessions  *sessions
+	stats     counters
+	ctx       context.Context // ends with Close
+	cancel    context.CancelFunc
+	wg        sync.WaitGroup
+	pids      producerIDs
+	limit     logLimit
+	limits    atomic.Pointer[limits] // of the newest settings
+	followers throttle               // leader.replication.throttled.rate
+	draining  chan struct{}          // closed when Close begins
 
 	mu        sync.Mutex // guards the following
 	closed    bool
@@ -72,7 +74,7 @@ func (s *Server) Serve(l net.Listener) error {
 		delete(s.listeners, l)
 		s.mu.Unlock()
 	}()
-	rate := acceptRate{perSecond: float64(s.cfg.ConnectionRateMax)}
+	var rate acceptRate
 	pause := time.Duration(0)
 	for {
 		nc, err := l.Accept()
@@ -92,6 +94,7 @@ func (s *Server) Serve(l net.Listener) error {
 			continue
 		}
 		pause = 0
+		rate.perSecond = float64(max(s.now().ConnectionRateMax, 1))
 		if d := rate.wait(time.Now()); d > 0 && !s.sleep(d) {
 			nc.Close()
 			return ErrServerClosed
@@ -125,12 +128,13 @@ func (s *Server) sleep(d time.Duration) bool {
 // admit starts serving nc unless a cap on connections says no.
 func (s *Server) admit(nc net.Conn) {
 	ip := remoteIP(nc)
-	s.mu.Lock()
-	limit := s.cfg.ConnectionsPerIPMax
-	if n, ok := s.cfg.ConnectionsPerIP[ip]; ok {
+	caps := s.now()
+	limit := caps.ConnectionsPerIPMax
+	if n, ok := caps.ConnectionsPerIP[ip]; ok {
 		limit = n
 	}
-	if s.closed || len(s.conns) >= s.cfg.ConnectionsMax || s.perIP[ip] >= limit {
+	s.mu.Lock()
+	if s.closed || len(s.conns) >= caps.ConnectionsMax || s.perIP[ip] >= limit {
 		s.mu.Unlock()
 		s.stats.refused.Add(1)
 		nc.Close()

@@ -2,9 +2,11 @@ package broker
 
 import (
 	"math/rand/v2"
+	"slices"
 	"sync"
 
 	"github.com/varvelog/varve/meta/topic"
+	"github.com/varvelog/varve/replica"
 )
 
 // Fetch sessions (KIP-227). A client names its partitions once; later fetches of the session name only what changed, and
@@ -32,6 +34,7 @@ type sessionPart struct {
 	lastFetchedEpoch int32
 	toldHW           int64 // -1 forces the partition into the next answer
 	toldLogStart     int64
+	toldRemoteEnd    int64
 	prev, next       *sessionPart // the session's order
 }
 
@@ -39,6 +42,7 @@ type sessionPart struct {
 type session struct {
 	id      int32
 	usesIDs bool
+	replica int32 // the broker whose follower it is; replica.NoReplica: a client's
 	created int64 // millis
 
 	mu    sync.Mutex // guards the following
@@ -59,18 +63,26 @@ const sessionPartsPerSlot = 200
 
 // sessions is the bounded set of fetch sessions: least recently used first. Both the sessions and their partitions are
 // bounded; what finds no room is fetched without a session.
+//
+// Followers' sessions stand apart: no client's session can take their room, whatever the bound is. There are at most
+// replicaSessionsMax for each broker of the cluster.
 type sessions struct {
 	slots       int
 	evictMillis int64
 
-	mu    sync.Mutex // guards the following
-	parts int        // of all sessions
-	byID  map[int32]*session
-	lru   session // ring through lruPrev and lruNext
+	mu       sync.Mutex // guards the following
+	parts    int        // of clients' sessions
+	byID     map[int32]*session
+	lru      session              // clients' sessions: ring through lruPrev and lruNext
+	replicas map[int32][]*session // followers' sessions by broker, oldest first
 }
 
+// replicaSessionsMax bounds the sessions of one follower: it has one for each connection, num.replica.fetchers at most, and
+// those of connections that were cut.
+const replicaSessionsMax = 16
+
 func newSessions(slots int, evictMillis int64) *sessions {
-	c := &sessions{slots: slots, evictMillis: evictMillis, byID: map[int32]*session{}}
+	c := &sessions{slots: slots, evictMillis: evictMillis, byID: map[int32]*session{}, replicas: map[int32][]*session{}}
 	c.lru.lruPrev, c.lru.lruNext = &c.lru, &c.lru
 	return c
 }
@@ -96,7 +108,7 @@ func (c *sessions) partsMax() int { return c.slots * sessionPartsPerSlot }
 func (c *sessions) grow(x *session, size int, now int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.byID[x.id] != x {
+	if c.byID[x.id] != x || x.replica != replica.NoReplica {
 		return true // evicted meanwhile: it holds nothing of the bound
 	}
 	x.used = now
@@ -119,7 +131,7 @@ func (c *sessions) grow(x *session, size int, now int64) bool {
 func (c *sessions) touch(x *session, size int, now int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.byID[x.id] != x {
+	if c.byID[x.id] != x || x.replica != replica.NoReplica {
 		return // evicted meanwhile
 	}
 	c.parts += size - x.size
@@ -142,22 +154,48 @@ func (c *sessions) remove(id int32) {
 func (c *sessions) add(x *session, size int, now int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for len(c.byID) >= c.slots || c.parts+size > c.partsMax() {
+	if x.replica != replica.NoReplica {
+		c.addReplicaLocked(x)
+		return true
+	}
+	for c.clientsLocked() >= c.slots || c.parts+size > c.partsMax() {
 		if size > c.partsMax() || !c.evictLocked(size, now) {
 			return false
 		}
 	}
-	for {
-		x.id = rand.Int32N(1<<31-2) + 1
-		if c.byID[x.id] == nil {
-			break
-		}
-	}
+	c.nameLocked(x)
 	x.created, x.used, x.size = now, now, size
-	c.byID[x.id] = x
 	c.parts += size
 	c.link(x)
 	return true
+}
+
+// nameLocked gives x an id that no other session has.
+func (c *sessions) nameLocked(x *session) {
+	for {
+		x.id = rand.Int32N(1<<31-2) + 1
+		if c.byID[x.id] == nil {
+			c.byID[x.id] = x
+			return
+		}
+	}
+}
+
+func (c *sessions) addReplicaLocked(x *session) {
+	for len(c.replicas[x.replica]) >= replicaSessionsMax {
+		c.dropLocked(c.replicas[x.replica][0])
+	}
+	c.nameLocked(x)
+	c.replicas[x.replica] = append(c.replicas[x.replica], x)
+}
+
+// clientsLocked counts the sessions of clients.
+func (c *sessions) clientsLocked() int {
+	n := len(c.byID)
+	for _, list := range c.replicas {
+		n -= len(list)
+	}
+	return n
 }
 
 func (c *sessions) evictLocked(size int, now int64) bool {
@@ -184,6 +222,13 @@ func (c *sessions) evictLocked(size int, now int64) bool {
 
 func (c *sessions) dropLocked(x *session) {
 	delete(c.byID, x.id)
+	if x.replica != replica.NoReplica {
+		rest := slices.DeleteFunc(c.replicas[x.replica], func(o *session) bool { return o == x })
+		if c.replicas[x.replica] = rest; len(rest) == 0 {
+			delete(c.replicas, x.replica)
+		}
+		return
+	}
 	c.parts -= x.size
 	c.unlink(x)
 }
@@ -200,7 +245,7 @@ func (c *sessions) unlink(x *session) {
 }
 
 func newSession(usesIDs bool) *session {
-	x := &session{usesIDs: usesIDs, parts: map[partKey]*sessionPart{}, epoch: epochInitial + 1}
+	x := &session{usesIDs: usesIDs, replica: replica.NoReplica, parts: map[partKey]*sessionPart{}, epoch: epochInitial + 1}
 	x.order.prev, x.order.next = &x.order, &x.order
 	return x
 }

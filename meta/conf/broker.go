@@ -76,6 +76,9 @@ type Broker struct {
 	ReplicaFetchWaitMaxMillis                    int32
 	ReplicaFetchResponseMaxBytes                 int32
 	ReplicaFetchBackoffMillis                    int32
+	ReplicaSelectorClass                         string // LeaderSelector or RackAwareSelector
+	LeaderReplicationThrottledRate               int64  // Unlimited means none
+	FollowerReplicationThrottledRate             int64  // likewise
 	BrokerHeartbeatIntervalMillis                int32
 	BrokerSessionTimeoutMillis                   int32
 
@@ -180,6 +183,15 @@ func (b *Broker) Value(name string) (text string, null, given, ok bool) {
 	return d.Default, d.Null, false, true
 }
 
+// The values of replica.selector.class.
+const (
+	LeaderSelector    = "org.apache.kafka.common.replica.LeaderSelector"
+	RackAwareSelector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+)
+
+// Unlimited is the rate of a throttle that is off.
+const Unlimited int64 = math.MaxInt64
+
 // TieringEnabled reports whether topics may be tiered: there is a bucket.
 func (b *Broker) TieringEnabled() bool { return b.VarveTierStore != "" }
 
@@ -256,6 +268,15 @@ func (b *Broker) fillLog(v parsed) {
 	b.ReplicaFetchWaitMaxMillis = v.i32("replica.fetch.wait.max.ms")
 	b.ReplicaFetchResponseMaxBytes = v.i32("replica.fetch.response.max.bytes")
 	b.ReplicaFetchBackoffMillis = v.i32("replica.fetch.backoff.ms")
+	b.ReplicaSelectorClass = v.str("replica.selector.class")
+	switch b.ReplicaSelectorClass {
+	case "":
+		b.ReplicaSelectorClass = LeaderSelector
+	case "rack-aware":
+		b.ReplicaSelectorClass = RackAwareSelector
+	}
+	b.LeaderReplicationThrottledRate = v.i64("leader.replication.throttled.rate")
+	b.FollowerReplicationThrottledRate = v.i64("follower.replication.throttled.rate")
 	b.VarveDiskReserveBytes = -1
 	if n, ok := v["varve.disk.reserve.bytes"].(int64); ok {
 		b.VarveDiskReserveBytes = n

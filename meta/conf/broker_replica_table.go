@@ -45,7 +45,7 @@ var brokerReplicaDefs = []Def{
 	def("replica.fetch.wait.max.ms", Int, "500", "How long a follower's fetch waits, in milliseconds."),
 	def("replica.high.watermark.checkpoint.interval.ms", Long, "5000", "How often high watermarks are written, in milliseconds."),
 	def("replica.lag.time.max.ms", Long, "30000", "How long a follower may lag before it leaves the in-sync set, in milliseconds."),
-	def("replica.selector.class", String, "", "Which replica consumers are sent to; null means the leader.", null),
+	def("replica.selector.class", String, "", "Which replica consumers are sent to: Kafka's LeaderSelector or RackAwareReplicaSelector by their class names, the latter as rack-aware too; null means the leader.", null, oneOf(LeaderSelector, RackAwareSelector, "rack-aware")),
 	def("replica.socket.receive.buffer.bytes", Int, "65536", "A follower's receive buffer, in bytes."),
 	def("replica.socket.timeout.ms", Int, "30000", "How long a follower waits for the leader's answer, in milliseconds."),
 	def("replication.quota.window.num", Int, "11", "How many samples replication quotas keep.", atLeast(1)),

@@ -12,8 +12,8 @@ const (
 	TagServed uint32 = 10000
 	// TagRemoteEnd is in a partition of a Fetch answer: the committed remote end, exclusive.
 	TagRemoteEnd uint32 = 10001
-	// TagDurableEnd is in a partition of a Fetch request: how far the follower's log is durable, exclusive.
-	TagDurableEnd uint32 = 10002
+	// 10002 is not used.
+
 	// TagFilesGone is in an AlterPartition request without topics: deleted topics whose files the broker has removed.
 	TagFilesGone uint32 = 10003
 	// TagBucketClean is in an AlterPartition request without topics: deleted topics of which nothing is left in the bucket.

@@ -21,11 +21,11 @@ func TestTagsHaveTheirDocumentedBytes(t *testing.T) {
 	if v, ok := Int64(&tags, TagRemoteEnd); !ok || v != 123456 {
 		t.Errorf("read back %d, %v", v, ok)
 	}
-	if _, ok := Int64(&tags, TagDurableEnd); ok {
+	if _, ok := Int64(&tags, TagMetadataIndex); ok {
 		t.Error("a tag that is not there was read")
 	}
-	tags.Set(TagDurableEnd, []byte{1})
-	if _, ok := Int64(&tags, TagDurableEnd); ok {
+	tags.Set(TagMetadataIndex, []byte{1})
+	if _, ok := Int64(&tags, TagMetadataIndex); ok {
 		t.Error("a torn number was read")
 	}
 
