@@ -151,6 +151,11 @@ func (e *election) eligible(isr []int32) (elr, lastKnown []int32) {
 			// Elected uncleanly while others were eligible, and not done with
 			// what that takes: they have what it lacks.
 			lastKnown = append(lastKnown, id)
+		case was && p.Recovering && e.recovered:
+			// The leader was elected uncleanly, and what it has is the truth from
+			// now on: what others had before makes them eligible no more. With both
+			// in the ELR the next clean leader could lack what the other had shown.
+			lastKnown = append(lastKnown, id)
 		case was && id != e.lossy:
 			elr = append(elr, id)
 		case was || slices.Contains(p.LastKnownELR, id):
