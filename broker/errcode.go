@@ -91,6 +91,7 @@ const (
 	codeOffsetMovedToTieredStorage  int16 = 109
 	codeMismatchedEndpointType      int16 = 114
 	codeUnsupportedEndpointType     int16 = 115
+	codeInvalidRegistration         int16 = 119
 	codeUnstableOffsetCommit        int16 = 88
 	codeProducerFenced              int16 = 90
 	codeTransactionalIDNotFound     int16 = 105
@@ -125,6 +126,7 @@ var metaCodes = []errcode{
 	{meta.ErrStaleBrokerEpoch, codeStaleBrokerEpoch},
 	{meta.ErrDuplicateBroker, codeDuplicateBroker},
 	{meta.ErrInconsistentCluster, codeInconsistentClusterID},
+	{meta.ErrDirectoryReplaced, codeInvalidRegistration},
 	{meta.ErrFencedLeaderEpoch, codeFencedLeaderEpoch},
 	{meta.ErrInvalidUpdateVersion, codeInvalidUpdateVersion},
 	{meta.ErrIneligibleReplica, codeIneligibleReplica},

@@ -40,6 +40,8 @@ var (
 	ErrDuplicateBroker = errors.New("duplicate broker registration")
 	// ErrInconsistentCluster is returned when a broker belongs to another cluster.
 	ErrInconsistentCluster = errors.New("inconsistent cluster id")
+	// ErrDirectoryReplaced is returned when a node that votes in the quorum comes with another data directory.
+	ErrDirectoryReplaced = errors.New("data directory was replaced")
 	// ErrFencedLeaderEpoch is returned when a leader speaks for an earlier leadership.
 	ErrFencedLeaderEpoch = errors.New("fenced leader epoch")
 	// ErrInvalidUpdateVersion is returned when a partition changed since the caller last saw it.

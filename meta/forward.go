@@ -75,22 +75,6 @@ type Local struct{ n *Node }
 // Local returns the node without forwarding.
 func (n *Node) Local() Local { return Local{n} }
 
-// RegisterBroker registers a start of a broker and returns the broker with the
-// epoch it got. Unless it registers fenced it may serve at once. A node that is
-// not in the quorum yet and has a RaftAddress becomes an observer of it: from
-// then on it receives the log.
-func (n *Node) RegisterBroker(ctx context.Context, r Registration) (Broker, error) {
-	if r.Incarnation.IsZero() {
-		r.Incarnation = topic.NewID()
-	}
-	return forward(ctx, n,
-		func(l Local) (Broker, error) { return l.RegisterBroker(ctx, r) },
-		func(c Controller, to Broker) (Broker, error) {
-			epoch, err := c.RegisterBroker(ctx, to, r)
-			return r.broker(epoch), err
-		})
-}
-
 // Heartbeat tells the controller that a broker lives, and what it wants.
 func (n *Node) Heartbeat(ctx context.Context, h Heartbeat) (HeartbeatReply, error) {
 	return forward(ctx, n,

@@ -10,22 +10,37 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/varvelog/varve/meta/topic"
 )
 
 // identity is the file meta.properties: which node of which cluster the
-// directory belongs to. It exists once the node has been part of a cluster,
-// so that a directory which has lost its log is not taken for a new one.
+// directory belongs to. It outlives the log in it, so that a directory which
+// has lost its log is not taken for a new one.
 type identity struct {
+	nodeID int32
+	// directory is random: another directory of the same node is another one.
+	directory topic.ID
+	// founders are the directories with which the first quorum was formed; nil
+	// if the node did not take part in that. formed is set once raft has begun
+	// with them.
+	founders map[int32]topic.ID
+	formed   bool
+	// clusterID is "" until the node has learned it.
 	clusterID string
-	nodeID    int32
 }
 
 const identityFile = "meta.properties"
 
-func readIdentity(dir string) (identity, bool, error) {
+// bound reports whether there has to be a log beside the file.
+func (i identity) bound() bool { return i.clusterID != "" || i.formed }
+
+// readIdentity reads the file; without one it returns the identity of a new
+// directory and false.
+func readIdentity(dir string, node int32) (identity, bool, error) {
 	b, err := os.ReadFile(filepath.Join(dir, identityFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return identity{}, false, nil
+		return identity{nodeID: node, directory: topic.NewID()}, false, nil
 	}
 	if err != nil {
 		return identity{}, false, fmt.Errorf("read identity: %w", err)
@@ -45,21 +60,67 @@ func parseIdentity(b []byte) (identity, error) {
 		return identity{}, fmt.Errorf("%w: %s has version %q, this release reads 1", ErrVersion, identityFile, v)
 	}
 	id, err := strconv.ParseInt(values["node.id"], 10, 32)
-	if err != nil || values["cluster.id"] == "" {
-		return identity{}, fmt.Errorf("%w: %s names no node or no cluster", ErrCorrupt, identityFile)
+	if err != nil {
+		return identity{}, fmt.Errorf("%w: %s names no node", ErrCorrupt, identityFile)
 	}
-	return identity{clusterID: values["cluster.id"], nodeID: int32(id)}, nil
+	i := identity{clusterID: values["cluster.id"], nodeID: int32(id), formed: values["formed"] == "true"}
+	if text := values["directory.id"]; text != "" {
+		if i.directory, err = topic.ParseID(text); err != nil {
+			return identity{}, fmt.Errorf("%w: %s: directory.id: %w", ErrCorrupt, identityFile, err)
+		}
+	} else if i.clusterID == "" {
+		return identity{}, fmt.Errorf("%w: %s names neither a directory nor a cluster", ErrCorrupt, identityFile)
+	}
+	if text := values["founders"]; text != "" {
+		if i.founders, err = parseFounders(text); err != nil {
+			return identity{}, fmt.Errorf("%w: %s: founders: %w", ErrCorrupt, identityFile, err)
+		}
+	}
+	return i, nil
+}
+
+func parseFounders(text string) (map[int32]topic.ID, error) {
+	founders := make(map[int32]topic.ID)
+	for _, one := range strings.Split(text, ",") {
+		node, directory, _ := strings.Cut(one, "@")
+		id, err := strconv.ParseInt(node, 10, 32)
+		if err != nil {
+			return nil, err
+		}
+		if founders[int32(id)], err = topic.ParseID(directory); err != nil {
+			return nil, err
+		}
+	}
+	return founders, nil
+}
+
+func (i identity) text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "version=1\nnode.id=%d\ndirectory.id=%s\n", i.nodeID, i.directory)
+	if i.clusterID != "" {
+		fmt.Fprintf(&b, "cluster.id=%s\n", i.clusterID)
+	}
+	if len(i.founders) > 0 {
+		list := make([]string, 0, len(i.founders))
+		for _, id := range sortedIDs(i.founders) {
+			list = append(list, fmt.Sprintf("%d@%s", id, i.founders[id]))
+		}
+		fmt.Fprintf(&b, "founders=%s\n", strings.Join(list, ","))
+	}
+	if i.formed {
+		b.WriteString("formed=true\n")
+	}
+	return b.String()
 }
 
 // write puts the file in place whole or not at all.
 func (i identity) write(dir string) error {
-	text := fmt.Sprintf("version=1\nnode.id=%d\ncluster.id=%s\n", i.nodeID, i.clusterID)
 	path := filepath.Join(dir, identityFile)
 	f, err := os.Create(path + ".tmp")
 	if err != nil {
 		return fmt.Errorf("write identity: %w", err)
 	}
-	_, err = f.WriteString(text)
+	_, err = f.WriteString(i.text())
 	if err == nil {
 		err = f.Sync()
 	}

@@ -130,7 +130,7 @@ func (m *Member) register(ctx context.Context) error {
 // permanent reports whether trying again is in vain. A duplicate is not: the
 // broker's former process may yet be found to be gone.
 func permanent(err error) bool {
-	return errors.Is(err, ErrInconsistentCluster) || errors.Is(err, ErrClosed) || errors.Is(err, ErrFailed)
+	return errors.Is(err, ErrInconsistentCluster) || errors.Is(err, ErrDirectoryReplaced) || errors.Is(err, ErrClosed) || errors.Is(err, ErrFailed)
 }
 
 // pause waits, or returns false when ctx ends.

@@ -46,6 +46,7 @@ type Node struct {
 	broker atomic.Pointer[effective]
 
 	liveness *liveness
+	founding quorumFounding
 
 	ctx       context.Context
 	cancel    context.CancelFunc
@@ -120,27 +121,17 @@ func Open(cfg Config, deps Deps) (*Node, error) {
 
 // start verifies what is on disk and starts raft on it.
 func (n *Node) start() error {
-	who, known, err := readIdentity(n.cfg.Dir)
-	if err != nil {
+	var err error
+	if n.store, err = openLogStore(filepath.Join(n.cfg.Dir, "raft.db"), n.cfg.lockTimeout, n.fail); err != nil {
 		return err
 	}
-	if known && who.nodeID != n.cfg.NodeID {
-		return fmt.Errorf("the directory belongs to node %d, this is node %d", who.nodeID, n.cfg.NodeID)
-	}
-	if known && n.cfg.ClusterID != "" && who.clusterID != n.cfg.ClusterID {
-		return fmt.Errorf("%w: the directory belongs to cluster %s, not %s", ErrInconsistentCluster, who.clusterID, n.cfg.ClusterID)
-	}
-	if n.store, err = openLogStore(filepath.Join(n.cfg.Dir, "raft.db"), n.cfg.lockTimeout, n.fail); err != nil {
+	who, err := n.loadIdentity() // under the lock of the log: the directory is ours
+	if err != nil {
 		return err
 	}
 	if n.cfg.faults != nil {
 		n.store.db = n.cfg.faults(n.store.db)
 	}
-	warn := slog.LevelWarn
-	if len(n.voters()) == 1 {
-		warn = slog.LevelDebug
-	}
-	logger := raftLogger(n.log, warn)
 	snapshots, err := openSnapshots(filepath.Join(n.cfg.Dir, "snapshots"))
 	if err != nil {
 		return err
@@ -156,24 +147,50 @@ func (n *Node) start() error {
 	if err != nil {
 		return fmt.Errorf("look for existing state: %w", err)
 	}
-	if known && !has {
+	if who.bound() && !has {
 		return fmt.Errorf("%w: %s says that this node belongs to cluster %s, but its log is gone", ErrCorrupt, identityFile, who.clusterID)
 	}
-	transport, voters := n.deps.Transport, n.voters()
-	if transport == nil {
+	n.founding.set(who, has)
+	return n.startRaft(snapshots, has)
+}
+
+// startRaft starts raft. It may be called by others at once if there is a log,
+// or none is needed to know that this node may vote.
+func (n *Node) startRaft(snapshots raft.SnapshotStore, has bool) error {
+	voters, warn := n.voters(), slog.LevelWarn
+	if len(voters) == 1 {
+		warn = slog.LevelDebug
+	}
+	if n.deps.Transport == nil {
 		_, memory := raft.NewInmemTransport(voters[0].Address)
 		memory.Connect(memory.LocalAddr(), memory) // lead talks to itself
-		transport, n.deps.Transport = memory, memory
+		n.deps.Transport = memory
 	}
 	rc := n.raftConfig()
-	rc.Logger = logger
-	if !has && n.isVoter() {
-		if err := raft.BootstrapCluster(rc, n.store, n.store, snapshots, transport, raft.Configuration{Servers: voters}); err != nil {
+	rc.Logger = raftLogger(n.log, warn)
+	t, wire := n.deps.Transport.(*transport)
+	ask := !has && n.isVoter() && wire && len(voters) > 1
+	if !has && n.isVoter() && !ask {
+		if err := raft.BootstrapCluster(rc, n.store, n.store, snapshots, n.deps.Transport, raft.Configuration{Servers: voters}); err != nil {
 			return fmt.Errorf("bootstrap: %w", err)
 		}
+		has = true
 	}
-	if n.raft, err = raft.NewRaft(rc, n.fsm, n.store, n.store, snapshots, transport); err != nil {
+	var err error
+	if n.raft, err = raft.NewRaft(rc, n.fsm, n.store, n.store, snapshots, n.deps.Transport); err != nil {
 		return fmt.Errorf("start raft: %w", err)
+	}
+	if wire {
+		answer := func(greeting) greeting { return n.greeting() }
+		t.stream.answer.Store(&answer)
+	}
+	if has {
+		who, _ := n.founding.get()
+		n.founding.set(who, true)
+		n.openGate()
+	}
+	if ask {
+		n.wg.Go(func() { n.form(t.stream) })
 	}
 	n.wg.Go(n.watchLeader)
 	n.wg.Go(n.takeSnapshots)
@@ -181,6 +198,25 @@ func (n *Node) start() error {
 	n.wg.Go(n.stopRaft)
 	n.subs.add(n.remember())
 	return nil
+}
+
+// loadIdentity reads whose directory it is, and makes a new one this node's.
+func (n *Node) loadIdentity() (identity, error) {
+	who, known, err := readIdentity(n.cfg.Dir, n.cfg.NodeID)
+	switch {
+	case err != nil:
+		return who, err
+	case who.nodeID != n.cfg.NodeID:
+		return who, fmt.Errorf("the directory belongs to node %d, this is node %d", who.nodeID, n.cfg.NodeID)
+	case who.clusterID != "" && n.cfg.ClusterID != "" && who.clusterID != n.cfg.ClusterID:
+		return who, fmt.Errorf("%w: the directory belongs to cluster %s, not %s", ErrInconsistentCluster, who.clusterID, n.cfg.ClusterID)
+	case known && !who.directory.IsZero():
+		return who, nil
+	}
+	if who.directory.IsZero() {
+		who.directory = topic.NewID()
+	}
+	return who, who.write(n.cfg.Dir)
 }
 
 func (n *Node) voters() []raft.Server {
@@ -268,23 +304,35 @@ func (n *Node) nameCluster(ctx context.Context) error {
 	return err
 }
 
-// identify writes or compares the identity file.
+// identify writes the cluster's id into the identity file, or compares it.
 func (n *Node) identify(img *Image) error {
-	if img.ClusterID == "" {
+	who, _ := n.founding.get()
+	switch who.clusterID {
+	case img.ClusterID:
 		return nil
+	case "":
+		who.clusterID = img.ClusterID
+		return n.rewriteIdentity(who)
 	}
+	return fmt.Errorf("%w: %s names cluster %s, the log cluster %s", ErrInconsistentCluster, identityFile, who.clusterID, img.ClusterID)
+}
+
+// rewriteIdentity adds to the identity file: what is in it already stays.
+func (n *Node) rewriteIdentity(who identity) error {
 	n.naming.Lock()
 	defer n.naming.Unlock()
-	who, known, err := readIdentity(n.cfg.Dir)
-	if err != nil {
+	have, has := n.founding.get()
+	if who.clusterID == "" {
+		who.clusterID = have.clusterID
+	}
+	if who.founders == nil {
+		who.founders = have.founders
+	}
+	who.formed = who.formed || have.formed
+	if err := who.write(n.cfg.Dir); err != nil {
 		return err
 	}
-	if !known {
-		return identity{clusterID: img.ClusterID, nodeID: n.cfg.NodeID}.write(n.cfg.Dir)
-	}
-	if who.clusterID != img.ClusterID {
-		return fmt.Errorf("%w: %s names cluster %s, the log cluster %s", ErrInconsistentCluster, identityFile, who.clusterID, img.ClusterID)
-	}
+	n.founding.set(who, has)
 	return nil
 }
 
@@ -386,7 +434,7 @@ func (n *Node) fail(err error) {
 	if !n.failure.CompareAndSwap(nil, &err) {
 		return
 	}
-	n.log.Error("metadata store failed", "err", err)
+	n.log.Error("metadata node failed", "err", err)
 	if n.deps.Fatal != nil {
 		n.deps.Fatal(err)
 	}

@@ -19,7 +19,6 @@ type sessionStory struct {
 	script
 	sessions *Sessions
 	start    time.Time
-	probes   []Broker
 }
 
 func TestSessionStories(t *testing.T) {

@@ -37,11 +37,7 @@ func (n *node) listen() (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	address, err := net.ResolveTCPAddr("tcp", at.Address())
-	if err != nil {
-		return nil, fmt.Errorf("find the address of this node's controller listener: %w: set advertised.listeners to an address that other nodes reach", err)
-	}
-	n.transport, err = meta.Listen(plan.Controller.Address(), address, n.log.With("room", "meta"))
+	n.transport, err = meta.Listen(plan.Controller.Address(), at.Address(), n.log.With("room", "meta"))
 	if err != nil {
 		return nil, fmt.Errorf("listen for the other nodes: %w: stop what uses the address, or choose another %s://HOST:PORT in listeners", err, plan.Controller.Name)
 	}
