@@ -100,8 +100,15 @@ func (s *Server) decideOnce(ctx context.Context, r *request, frame []byte) (deci
 	if !ok {
 		return false, nil
 	}
+	part, err := s.splitConfigs(r, frame)
+	if err != nil {
+		return true, err
+	}
+	if part.frame == nil {
+		return true, r.api.handle(s, r)
+	}
 	env := kmsg.NewPtrEnvelopeRequest()
-	env.RequestData, env.ClientHostAddress = frame, []byte(r.c.remote)
+	env.RequestData, env.ClientHostAddress = part.frame, []byte(r.c.remote)
 	resp, err := s.deps.Controller.Forward(ctx, to, env)
 	switch {
 	case errors.Is(err, meta.ErrNotController), errors.Is(err, meta.ErrUnknownOutcome):
@@ -113,9 +120,14 @@ func (s *Server) decideOnce(ctx context.Context, r *request, frame []byte) (deci
 		return true, fmt.Errorf("%w: enveloped answer to another request", peer.ErrMalformed)
 	}
 	s.awaitRelayed(ctx, r, resp)
+	data := resp.ResponseData
+	if body, ok := answerBody(data, r.flexible); ok && part.merge != nil {
+		header := len(data) - len(body)
+		data = append(data[:header:header], part.merge(body)...)
+	}
 	p := newReply()
-	p.head = binary.BigEndian.AppendUint32(p.head[:0], uint32(len(resp.ResponseData)))
-	p.head = append(p.head, resp.ResponseData...)
+	p.head = binary.BigEndian.AppendUint32(p.head[:0], uint32(len(data)))
+	p.head = append(p.head, data...)
 	return true, r.reply(p)
 }
 

@@ -21,6 +21,8 @@ const (
 	LaneForward               // clients' requests on their way to the controller, which may take long
 	LaneFetch                 // one follower's fetches from one leader
 	LaneReplica               // a follower's short questions to a leader
+	LaneVerify                // a leader's questions to a transaction's coordinator
+	LaneMarkers               // a transaction's markers to the leaders, which wait for their commits
 )
 
 // poolEntriesMax bounds the addresses whose failed dials are remembered.
