@@ -184,6 +184,14 @@ func (s *Store) Partitions() []topic.Partition {
 	return out
 }
 
+// Has says whether a partition is on disk.
+func (s *Store) Has(p topic.Partition) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.onDisk[keyOf(p)]
+	return ok
+}
+
 // Log opens the partition's log, making it if it is not there. The tail is
 // recovered here after a crash. Opening again returns the same Log with the
 // new configuration.

@@ -64,8 +64,9 @@ func (p *Partition) enough() bool {
 // appended follows up an append, outside the leading lock.
 func (p *Partition) appended(end, size int64) {
 	p.tail.add(end, size)
-	if !p.progress() && p.log.HighWatermark() >= end {
-		// The syncer was faster than the line above: readers that count bytes have not been credited with these yet.
+	if !p.progress() && (p.watchers.n.Load() > 0 || p.log.HighWatermark() >= end) {
+		// Followers read to the log's end, whatever the watermark. Or the syncer was faster than the line above: readers that
+		// count bytes have not been credited with these yet.
 		p.wake()
 	}
 	if p.busy.CompareAndSwap(false, true) {

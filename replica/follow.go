@@ -12,6 +12,7 @@ import (
 
 // following is what the manager remembers between images; the manager's mutex guards it.
 type following struct {
+	seen     *meta.Image            // the newest image that was followed
 	broker   *conf.Broker           // with the dynamic settings of the newest image
 	dynamic  map[string]string      // those
 	deleting map[topic.ID]*deletion // topics whose removal here is under way
@@ -20,12 +21,21 @@ type following struct {
 
 // image takes a new metadata image. It only compares and queues; the workers do the rest. Topics that have not changed are
 // the same objects in both images.
-func (m *Manager) image(prev, next *meta.Image) {
+//
+// After a start the images of the past come first, while the log of the metadata is read. They may give this broker what it
+// has lost since, or take away what it has got since: nothing is followed before the image knows this very start.
+func (m *Manager) image(_, next *meta.Image) {
+	epoch := m.brokerEpoch()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
 		return
 	}
+	if b, ok := next.Brokers[m.config.NodeID]; m.deps.BrokerEpoch != nil && (!ok || b.Epoch != epoch) {
+		return
+	}
+	prev := m.follow.seen
+	m.follow.seen = next
 	defaults := m.dynamicLocked(next)
 	for _, t := range next.Topics() {
 		var old *meta.Topic
@@ -69,6 +79,7 @@ func (m *Manager) dynamicLocked(img *meta.Image) bool {
 		b = m.config.Broker
 	}
 	m.follow.broker = b
+	m.broker.Store(b)
 	return changed
 }
 
@@ -86,6 +97,7 @@ func (m *Manager) topicLocked(t *meta.Topic) {
 	for i := range t.Partitions {
 		state := &t.Partitions[i]
 		if !slices.Contains(state.Replicas, m.config.NodeID) {
+			m.reassignedLocked(t.Key(int32(i)), state.PartitionEpoch)
 			continue
 		}
 		m.setLocked(t.Key(int32(i)), desired{
@@ -97,6 +109,25 @@ func (m *Manager) topicLocked(t *meta.Topic) {
 			},
 		})
 	}
+}
+
+// reassignedLocked removes a replica that a committed reassignment has taken from this broker: the image names the partition,
+// by its topic's id, and this broker is none of its replicas.
+func (m *Manager) reassignedLocked(id topic.Partition, partitionEpoch int32) {
+	s, open := m.slots[keyOf(id)]
+	if open && s.want.reassigned || !open && !m.deps.Hot.Has(id) {
+		return
+	}
+	m.logger.Info("replica goes: the partition was reassigned", "topic", id.Topic, "partition", id.Index, "topic_id", id.ID.String(), "partition_epoch", partitionEpoch)
+	m.setLocked(id, desired{reassigned: true})
+}
+
+// uncleanEpoch is the leader epoch of the newest unclean election that the image tells of.
+func uncleanEpoch(p *meta.Partition) int32 {
+	if p.Recovering {
+		return p.LeaderEpoch
+	}
+	return NoEpoch
 }
 
 // vanishedLocked stops serving a topic that is no longer in the image. That alone deletes nothing: only a tombstone does.

@@ -20,7 +20,12 @@ func (p *Partition) fetchedBy(r ReadRequest, o hot.Offsets, res *ReadResult) err
 	known, moved := p.isr.Fetched(isr.Fetch{
 		ID: r.ReplicaID, BrokerEpoch: r.ReplicaEpoch, LeaderEpoch: r.CurrentEpoch, End: r.Offset, LeaderEnd: o.End, Now: p.m.steady(),
 	})
+	// An in-sync follower that keeps up, nearly every fetch, is not looked at twice.
+	wants := known && p.isr.Misplaced(r.ReplicaID) && p.isr.Wants(p.m.cluster(o.End))
 	p.settle(moved)
+	if wants {
+		p.m.proposals.add(p)
+	}
 	if !known {
 		return ErrNotLeader // of this incarnation of the follower: a later one has fetched
 	}

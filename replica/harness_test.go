@@ -43,6 +43,10 @@ type node struct {
 	meta    *fakeMeta
 	quorum  *meta.Node // instead of meta, when set
 
+	nodeID      int32 // 1 unless set
+	peers       Peers
+	brokerEpoch func() int64
+
 	callTimeout time.Duration
 	interval    time.Duration           // of the retention check
 	removed     atomic.Pointer[Manager] // who hears of what the tier manager removed
@@ -112,8 +116,12 @@ func (n *node) start() *node {
 		n.must(err)
 		deps.Archive, deps.Tier = n.archive, n.tier
 	}
+	deps.Peers, deps.BrokerEpoch = n.peers, n.brokerEpoch
 	c := DefaultConfig()
 	c.Broker = &b
+	if n.nodeID > 0 {
+		c.NodeID = n.nodeID
+	}
 	if n.interval > 0 {
 		c.RetentionCheckInterval = n.interval
 	}
@@ -162,6 +170,18 @@ func (n *node) stopAfterFault() {
 		n.t.Fatalf("a store with a failed log closed with %v", err)
 	}
 	n.must(n.archive.Close(ctx))
+}
+
+// stopDead closes what is left of a process whose hot store was abandoned.
+func (n *node) stopDead() {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	n.must(n.m.Close(ctx))
+	if n.tier != nil {
+		n.must(n.tier.Close(ctx))
+		n.must(n.archive.Close(ctx))
+	}
 }
 
 // crash cuts the power: the next start sees what was synced.

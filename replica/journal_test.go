@@ -25,7 +25,7 @@ func TestAJournalIsReadWhenAllOfItIsCommitted(t *testing.T) {
 	}
 	follow(4, 1, 2)
 	n.wait("the new epoch", func() bool { e, err := p.Epoch(); return err == nil && e == 4 })
-	if _, err := p.Append(build(t, batch.None, record{ts: 1, value: "a"}), AppendRequest{Acks: 1, Version: 12, Now: now()}); err != nil {
+	if _, err := p.Append(build(t, batch.None, record{ts: now(), value: "a"}), AppendRequest{Acks: 1, Version: 12, Now: now()}); err != nil {
 		t.Fatal(err)
 	}
 	read := make(chan error, 1)

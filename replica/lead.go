@@ -22,11 +22,15 @@ func (p *Partition) lead(l isr.Leadership) error {
 			p.role.Store(&role{epoch: r.epoch, start: r.start, replicas: l.Replicas})
 		}
 		p.settle(p.isr.Update(l))
+		if len(l.Replicas) > 1 || l.Recovering {
+			p.m.proposals.add(p)
+		}
 		return nil
 	}
 	if l.Epoch < old.epoch {
 		return fmt.Errorf("replica: leader epoch %d of %v is behind %d", l.Epoch, p.id, old.epoch)
 	}
+	p.leave()
 	if err := p.log.AssignEpoch(l.Epoch); err != nil {
 		return fmt.Errorf("assign leader epoch %d: %w", l.Epoch, err)
 	}
@@ -48,6 +52,9 @@ func (p *Partition) lead(l isr.Leadership) error {
 		fn(ErrNotLeader)
 	}
 	p.progress()
+	if len(l.Replicas) > 1 || l.Recovering {
+		p.m.proposals.add(p)
+	}
 	p.watchers.wakeAll(nil) // whoever waits here knows an older epoch
 	p.offloadAs(l.Epoch)
 	return nil
@@ -61,10 +68,35 @@ func (r *role) final() bool { return r.err != nil && !errors.Is(r.err, ErrNotLea
 func (p *Partition) follow(l isr.Leadership) {
 	p.leading.Lock()
 	defer p.leading.Unlock()
-	if old := p.role.Load(); old.epoch == l.Epoch && errors.Is(old.err, ErrNotLeader) && old.leader == l.Leader {
+	old := p.role.Load()
+	if old.final() || l.Epoch < old.epoch {
 		return
 	}
-	p.endOffload(p.withdraw(role{err: ErrNotLeader, epoch: l.Epoch, leader: l.Leader}))
+	d := p.following.Load()
+	if d != nil && d.core.Epoch == l.Epoch && d.core.UncleanEpoch >= l.Unclean && old.leader == l.Leader {
+		return
+	}
+	if old.epoch != l.Epoch || old.leader != l.Leader || !errors.Is(old.err, ErrNotLeader) {
+		p.endOffload(p.withdraw(role{err: ErrNotLeader, epoch: l.Epoch, leader: l.Leader}))
+	}
+	p.leave()
+	if l.Leader < 0 || p.m.deps.Peers == nil {
+		return
+	}
+	unclean := l.Unclean
+	if d != nil {
+		unclean = max(unclean, d.core.UncleanEpoch)
+	}
+	next := &followed{p: p, core: isr.Follower{Epoch: l.Epoch, UncleanEpoch: unclean}, fetcher: p.m.fetcher(l.Leader)}
+	p.following.Store(next)
+	next.fetcher.post(fetcherNews{d: next, kind: newsFollow})
+}
+
+// leave ends the following of whoever is followed. It runs under leading, so nothing is appended for it any more.
+func (p *Partition) leave() {
+	if d := p.following.Swap(nil); d != nil {
+		d.fetcher.post(fetcherNews{d: d, kind: newsLeave})
+	}
 }
 
 // resign ends the partition's life here, with the error that callers get from now on. Acknowledgements still waiting get it
@@ -72,6 +104,7 @@ func (p *Partition) follow(l isr.Leadership) {
 func (p *Partition) resign(why error) {
 	p.leading.Lock()
 	defer p.leading.Unlock()
+	p.leave()
 	p.endOffload(p.withdraw(role{err: why, epoch: NoEpoch, leader: NoReplica}))
 }
 
@@ -89,6 +122,9 @@ func (p *Partition) goOffline(cause error) {
 		return
 	}
 	p.logger().Error("partition is offline", "err", cause)
+	if d := p.following.Load(); d != nil {
+		d.fetcher.post(fetcherNews{d: d, kind: newsLeave})
+	}
 	if p.offload.Swap(nil) != nil {
 		p.m.wg.Go(func() { p.m.deps.Tier.Resign(p.id) })
 	}

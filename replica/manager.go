@@ -4,10 +4,12 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/varvelog/varve/hot"
 	"github.com/varvelog/varve/meta"
+	"github.com/varvelog/varve/meta/conf"
 	"github.com/varvelog/varve/meta/topic"
 )
 
@@ -46,7 +48,20 @@ type Manager struct {
 	closed bool
 
 	retention, compaction keeper
+
+	broker    atomic.Pointer[conf.Broker] // with the dynamic settings of the newest image
+	fetchers  map[int32]*fetcher          // by the broker they fetch from; mu guards the map
+	proposals proposals
+	cuts      chan struct{} // truncations under way
+	rebuilds  chan struct{} // rebuilds under way
 }
+
+// cutsMax and rebuildsMax bound how many partitions change their logs at a leader's word at once. The latter wait for the
+// bucket.
+const (
+	cutsMax     = 8
+	rebuildsMax = 8
+)
 
 // NewManager starts the workers and subscribes to the metadata. Partitions are opened as the first image names them.
 func NewManager(config Config, deps Deps) (*Manager, error) {
@@ -59,6 +74,7 @@ func NewManager(config Config, deps Deps) (*Manager, error) {
 	m := &Manager{
 		config: config, deps: deps, logger: deps.Logger,
 		table: newTable(), slots: make(map[replicaKey]*slot), born: time.Now(),
+		fetchers: make(map[int32]*fetcher), cuts: make(chan struct{}, cutsMax), rebuilds: make(chan struct{}, rebuildsMax),
 	}
 	m.work.L = &m.mu
 	m.running, m.cancel = context.WithCancel(context.Background())
@@ -69,6 +85,8 @@ func NewManager(config Config, deps Deps) (*Manager, error) {
 	}
 	m.wg.Go(func() { m.retention.keep(m.running.Done()) })
 	m.wg.Go(func() { m.compaction.keep(m.running.Done()) })
+	m.proposals.init(m)
+	m.wg.Go(m.proposals.run)
 	deps.Hot.OnSealed(m.sealed)
 	m.unsubscribe = deps.Meta.Subscribe(m.image)
 	return m, nil

@@ -29,6 +29,8 @@ type Partition struct {
 	// leader epoch. It guards nothing else.
 	leading sync.RWMutex
 
+	following atomic.Pointer[followed] // the leadership that this broker follows; changes under leading
+
 	counted atomic.Int64 // what isr.Own is, for a look without the lock
 	mu      sync.Mutex   // guards the following
 	isr     isr.Leader
@@ -109,6 +111,10 @@ func (p *Partition) answerLocked() error {
 func (p *Partition) progress() bool {
 	if err := p.log.Err(); err != nil {
 		p.goOffline(err)
+		return false
+	}
+	if d := p.following.Load(); d != nil {
+		d.fetcher.moved()
 		return false
 	}
 	durable := p.log.Offsets().Durable

@@ -24,12 +24,14 @@ type slot struct {
 
 // desired is what an image wants of a partition on this broker.
 type desired struct {
-	deleted  bool // the topic was deleted, by a committed command that names this id
-	objects  bool // with deleted: the bucket may hold some of it
-	gone     bool // no longer in the image, and not deleted either: stop serving, keep the data
-	leads    bool
-	state    isr.Leadership
-	settings *settings
+	deleted bool // the topic was deleted, by a committed command that names this id
+	// reassigned says that the partition has other replicas now, by a committed change.
+	reassigned bool
+	objects    bool // with deleted: the bucket may hold some of it
+	gone       bool // no longer in the image, and not deleted either: stop serving, keep the data
+	leads      bool
+	state      isr.Leadership
+	settings   *settings
 }
 
 // replicaKey names a partition whatever its topic is called.
@@ -122,6 +124,8 @@ func (m *Manager) worker() {
 		case want.deleted && err == nil:
 			delete(m.slots, keyOf(s.id))
 			m.filesGoneLocked(s.id)
+		case want.reassigned && err == nil:
+			delete(m.slots, keyOf(s.id))
 		}
 		if err != nil {
 			m.retryLaterLocked(s)
@@ -152,7 +156,7 @@ func (m *Manager) retryLaterLocked(s *slot) {
 
 // apply brings one partition to what is wanted. The slot is this worker's alone.
 func (m *Manager) apply(s *slot, want desired) error {
-	if want.deleted {
+	if want.deleted || want.reassigned {
 		return m.remove(s, want.objects)
 	}
 	if want.gone {
@@ -230,6 +234,7 @@ func (p *Partition) configure(set *settings) {
 // remove deletes the partition here: its readers hear of it, the tier manager takes over what is in the bucket, the directory
 // goes. The tier manager's note is durable before the directory goes: a crash in between repeats the deletion.
 func (m *Manager) remove(s *slot, objects bool) error {
+	m.table.set(s.id, nil)
 	if s.p != nil {
 		s.p.resign(ErrUnknownPartition)
 		m.retention.forget(s.p)

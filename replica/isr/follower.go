@@ -70,6 +70,7 @@ type Action struct {
 	To            int64
 	HighWatermark int64 // of Append, once the records are in the log
 	LogStart      int64 // of Append: the log start is raised to it
+	Cut           bool  // of Rebuild: though the local log reaches further, for its lineage is not the leader's
 }
 
 // Answer decides on the answer to a fetch that was sent from a position; v is the log as it is now.
@@ -111,7 +112,7 @@ func (f Follower) truncate(v View, d Divergence) Action {
 		return Action{Kind: Halt, To: to}
 	}
 	if to < v.LocalStart && v.Tiered {
-		return Action{Kind: Rebuild}
+		return Action{Kind: Rebuild, Cut: true}
 	}
 	if to < v.LocalStart {
 		return Action{Kind: Reset, To: to}

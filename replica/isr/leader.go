@@ -164,6 +164,12 @@ func (s *Leader) Wants(c Cluster) bool {
 	return s.proposed != nil || s.recovering || s.wanted(c) != nil
 }
 
+// Misplaced says whether a follower's place in the in-sync set may be wrong as far as its last fetch tells: it is outside, or it
+// has less than it had acknowledged.
+func (s *Leader) Misplaced(id int32) bool {
+	return !slices.Contains(s.committed, id) || s.endOf(id) < s.hw
+}
+
 // wanted is the set as it should be, nil when it is right: without those that lag and those that lost what they had, with
 // those that have caught up. A recovering leader has to stay alone until the controller knows that it is whole.
 func (s *Leader) wanted(c Cluster) []int32 {
