@@ -9,12 +9,25 @@ import (
 )
 
 // Chunk is what a read returned: verbatim batches, checked. Its memory is
-// shared with the cache and must not be written to.
+// shared with the cache: it must not be written to, and not be read any more
+// after Release, when it is used for other chunks.
 type Chunk struct {
-	parts [][]byte
-	n     int
-	start int64
-	next  int64
+	parts  [][]byte
+	blocks []*block // that the parts lie in, each held once
+	n      int
+	start  int64
+	next   int64
+
+	// Most reads have few parts.
+	partsIn  [6][]byte
+	blocksIn [6]*block
+}
+
+// newChunk is an empty one for a read at offset.
+func newChunk(offset int64) *Chunk {
+	c := &Chunk{start: offset, next: offset}
+	c.parts, c.blocks = c.partsIn[:0], c.blocksIn[:0]
+	return c
 }
 
 // Len is the number of bytes.
@@ -47,64 +60,101 @@ func (c *Chunk) WriteTo(w io.Writer) (int64, error) {
 	return buffers.WriteTo(w)
 }
 
-// Release ends the caller's use of the bytes.
-func (c *Chunk) Release() { c.parts, c.n = nil, 0 }
-
-// readSummed fills b from r and returns the CRC-32C, computed while the bytes are
-// still in the processor's cache.
-func readSummed(r io.Reader, b []byte) (uint32, error) {
-	const piece = 128 << 10
-	var sum uint32
-	for len(b) > 0 {
-		n := min(piece, len(b))
-		if _, err := io.ReadFull(r, b[:n]); err != nil {
-			return 0, err
-		}
-		sum = crc32cUpdate(sum, b[:n])
-		b = b[n:]
+// Release ends the caller's use of the bytes. Calling it again does nothing.
+func (c *Chunk) Release() {
+	for _, b := range c.blocks {
+		b.release()
 	}
-	return sum, nil
+	c.parts, c.blocks, c.n = nil, nil, 0
+	c.partsIn, c.blocksIn = [6][]byte{}, [6]*block{}
+}
+
+// take appends what fits of a chunk's batches; false when nothing after them can.
+// The caller's use of b becomes c's.
+func (c *Chunk) take(b *block, maxBytes int, upper int64) bool {
+	part, start, next, more := cutBatches(b.b, c.next, maxBytes-c.n, upper, c.n == 0)
+	if len(part) == 0 {
+		b.release()
+		return c.n == 0 && more
+	}
+	if c.n == 0 {
+		c.start = start
+	}
+	c.parts = append(c.parts, part)
+	c.blocks = append(c.blocks, b)
+	c.n += len(part)
+	c.next = next
+	return more && c.n < maxBytes
 }
 
 // zstdSlack is how many bytes more than a chunk has the decoder is given: with
 // them it copies in large steps to the end.
 const zstdSlack = 32
 
-// decodeChunk checks the stored bytes of a chunk, whose CRC-32C is sum, unpacks
-// them and checks every batch: framing, order and CRC. The result may alias
-// stored.
-func (a *Archive) decodeChunk(c *chunkInfo, end int64, stored []byte, sum uint32) ([]byte, error) {
-	if len(stored) != int(c.stored) || sum != c.crc {
+// decodeChunk checks the stored bytes of a chunk, unpacks them and checks every
+// batch: framing, order and CRC. The result is stored itself, which the caller
+// hands over, or else a block of its own.
+func (a *Archive) decodeChunk(c *chunkInfo, end int64, stored *block) (*block, error) {
+	if len(stored.b) != int(c.stored) {
+		return nil, corrupt("chunk at offset %d has %d bytes, index has %d", c.base, len(stored.b), c.stored)
+	}
+	if c.encoding == encodingRaw {
+		if c.raw != c.stored {
+			return nil, corrupt("chunk at offset %d has %d raw bytes, index has %d", c.base, c.stored, c.raw)
+		}
+		sum, err := checkBatches(c.base, end, stored.b)
+		if err == nil && sum != c.crc {
+			err = corrupt("chunk at offset %d: CRC is %08x, index has %08x", c.base, sum, c.crc)
+		}
+		return stored, err
+	}
+	if sum := crc32c(stored.b); sum != c.crc {
 		return nil, corrupt("chunk at offset %d: CRC is %08x, index has %08x", c.base, sum, c.crc)
 	}
-	raw := stored
-	if c.encoding == encodingZstd {
-		var err error
-		if raw, err = a.decoder.DecodeAll(stored, make([]byte, 0, int(c.raw)+zstdSlack)); err != nil {
-			return nil, corrupt("chunk at offset %d: %v", c.base, err)
-		}
+	raw := a.reader.blocks.get(int(c.raw))
+	unpacked, err := a.decoder.DecodeAll(stored.b, raw.b[:0:int(c.raw)+zstdSlack])
+	switch {
+	case err != nil:
+		err = corrupt("chunk at offset %d: %v", c.base, err)
+	case len(unpacked) != int(c.raw):
+		err = corrupt("chunk at offset %d has %d raw bytes, index has %d", c.base, len(unpacked), c.raw)
+	default:
+		_, err = checkBatches(c.base, end, unpacked)
 	}
-	if len(raw) != int(c.raw) {
-		return nil, corrupt("chunk at offset %d has %d raw bytes, index has %d", c.base, len(raw), c.raw)
+	if err != nil {
+		raw.release()
+		return nil, err
 	}
-	next := c.base
+	return raw, nil
+}
+
+// checkBatches checks the batches of a chunk that begins with offset base, and
+// returns the CRC-32C of all of their bytes. The bytes are gone over once: the
+// checksum of the whole is put together from those of the batches.
+func checkBatches(base, end int64, raw []byte) (sum uint32, err error) {
+	next := base
 	for rest := raw; len(rest) > 0; {
 		b, after, err := batch.Next(rest)
 		if err != nil {
-			return nil, corrupt("chunk at offset %d: %v", c.base, err)
+			return 0, corrupt("chunk at offset %d: %v", base, err)
 		}
-		if b.BaseOffset() < next || (next == c.base && b.BaseOffset() != next) || b.LastOffsetDelta() < 0 || b.NextOffset() > end {
-			return nil, corrupt("chunk at offset %d: batch [%d, %d) where %d is next", c.base, b.BaseOffset(), b.NextOffset(), next)
+		if b.BaseOffset() < next || (next == base && b.BaseOffset() != next) || b.LastOffsetDelta() < 0 || b.NextOffset() > end {
+			return 0, corrupt("chunk at offset %d: batch [%d, %d) where %d is next", base, b.BaseOffset(), b.NextOffset(), next)
 		}
 		if err := b.VerifyCRC(); err != nil {
-			return nil, corrupt("chunk at offset %d: %v", c.base, err)
+			return 0, corrupt("chunk at offset %d: %v", base, err)
+		}
+		if len(b) < joinLeast {
+			sum = crc32cUpdate(sum, b)
+		} else {
+			sum = joinCRC(crc32cUpdate(sum, b[:batch.ChecksumFrom]), b.CRC(), len(b)-batch.ChecksumFrom)
 		}
 		next, rest = b.NextOffset(), after
 	}
-	if next == c.base {
-		return nil, corrupt("chunk at offset %d is empty", c.base)
+	if next == base {
+		return 0, corrupt("chunk at offset %d is empty", base)
 	}
-	return raw, nil
+	return sum, nil
 }
 
 // cutBatches takes whole batches from raw: from the first one that ends above offset,

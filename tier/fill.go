@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"time"
 
@@ -46,21 +47,36 @@ type reader struct {
 	a      *Archive
 	slots  semaphore // every GET holds one
 	ahead  semaphore // every read-ahead GET holds one of these too
-	chunks *lru[chunkKey, []byte]
+	chunks *lru[chunkKey, *block]
+	blocks blockPool
 
 	mu      sync.Mutex // guards the following
-	pending map[chunkKey]*flight[[]byte]
+	pending map[chunkKey]*arrival
 	streams streams
+}
+
+// arrival is a chunk on its way, for those who wait for it. value and err are
+// written before done is closed and not after.
+type arrival struct {
+	done  chan struct{}
+	value *block // held once for each waiter
+	err   error
+
+	waiters int  // guarded by reader.mu, as is
+	landed  bool // value and err are there
 }
 
 func newReader(a *Archive) *reader {
 	n := a.cfg.ReadParallelism
-	return &reader{
+	r := &reader{
 		a: a, slots: make(semaphore, n), ahead: make(semaphore, max(1, n-max(1, n/6))),
-		chunks:  newLRU[chunkKey](a.cfg.CacheBytes, func(b []byte) int64 { return int64(cap(b)) + 128 }),
-		pending: map[chunkKey]*flight[[]byte]{},
+		chunks:  newLRU[chunkKey](a.cfg.CacheBytes, func(b *block) int64 { return int64(cap(b.b)) + 128 }),
+		blocks:  blockPool{keepMax: blocksKept},
+		pending: map[chunkKey]*arrival{},
 		streams: newStreams(a.cfg),
 	}
+	r.chunks.got, r.chunks.gone = (*block).hold, (*block).release
+	return r
 }
 
 // forget drops the chunks of a partition.
@@ -68,8 +84,8 @@ func (r *reader) forget(k partitionKey) {
 	r.chunks.removeIf(func(c chunkKey) bool { return c.object.partition == k })
 }
 
-// cached returns a chunk that is at hand.
-func (r *reader) cached(t *target, i int) ([]byte, bool) {
+// cached returns a chunk that is at hand. The caller releases it.
+func (r *reader) cached(t *target, i int) (*block, bool) {
 	b, ok := r.chunks.get(t.chunkKey(i))
 	if ok {
 		r.a.counts.chunkHits.Add(1)
@@ -77,26 +93,45 @@ func (r *reader) cached(t *target, i int) ([]byte, bool) {
 	return b, ok
 }
 
-// chunk returns a chunk, waiting for it when it is not at hand.
-func (r *reader) chunk(ctx context.Context, t *target, i int) ([]byte, error) {
+// chunk returns a chunk, waiting for it when it is not at hand. The caller
+// releases it.
+func (r *reader) chunk(ctx context.Context, t *target, i int) (*block, error) {
 	key := t.chunkKey(i)
-	if b, ok := r.chunks.get(key); ok {
-		r.a.counts.chunkHits.Add(1)
-		return b, nil
+	for {
+		if b, ok := r.chunks.get(key); ok {
+			r.a.counts.chunkHits.Add(1)
+			return b, nil
+		}
+		w := r.want(t, i, i+1, false)
+		if w == nil {
+			continue // it came between the two looks
+		}
+		r.a.counts.chunkWaits.Add(1)
+		select {
+		case <-w.done:
+			return w.value, w.err
+		case <-ctx.Done():
+			r.leave(w)
+			return nil, fmt.Errorf("wait for chunk %d of %s: %w: %w", i, t.remote.Key(t.segment.ID), ErrUnavailable, context.Cause(ctx))
+		}
 	}
-	r.a.counts.chunkWaits.Add(1)
-	fl := r.want(t, i, i+1, false)
-	select {
-	case <-fl.done:
-		return fl.value, fl.err
-	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for chunk %d of %s: %w: %w", i, t.remote.Key(t.segment.ID), ErrUnavailable, context.Cause(ctx))
+}
+
+// leave ends the wait of somebody who cannot wait longer.
+func (r *reader) leave(w *arrival) {
+	r.mu.Lock()
+	landed := w.landed
+	w.waiters--
+	r.mu.Unlock()
+	if landed && w.value != nil {
+		w.value.release()
 	}
 }
 
 // want makes sure that the chunks [from, to) are cached or on their way, in GETs
-// as long as the runs that are neither, and returns the flight of the first.
-func (r *reader) want(t *target, from, to int, ahead bool) *flight[[]byte] {
+// as long as the runs that are neither. Unless it is read-ahead, the caller waits
+// for the first of them, and gets its arrival, or nil if it is cached.
+func (r *reader) want(t *target, from, to int, ahead bool) *arrival {
 	r.mu.Lock()
 	var runs []fill
 	for i := from; i < to; i++ {
@@ -104,15 +139,20 @@ func (r *reader) want(t *target, from, to int, ahead bool) *flight[[]byte] {
 		if r.pending[key] != nil || r.chunks.has(key) {
 			continue
 		}
-		fl := &flight[[]byte]{done: make(chan struct{})}
-		r.pending[key] = fl
-		if n := len(runs); n > 0 && runs[n-1].from+len(runs[n-1].flights) == i {
-			runs[n-1].flights = append(runs[n-1].flights, fl)
+		w := &arrival{done: make(chan struct{})}
+		r.pending[key] = w
+		if n := len(runs); n > 0 && runs[n-1].from+len(runs[n-1].arrivals) == i {
+			runs[n-1].arrivals = append(runs[n-1].arrivals, w)
 		} else {
-			runs = append(runs, fill{reader: r, target: *t, from: i, flights: []*flight[[]byte]{fl}})
+			runs = append(runs, fill{reader: r, target: *t, from: i, arrivals: []*arrival{w}})
 		}
 	}
-	first := r.pending[t.chunkKey(from)]
+	var first *arrival
+	if !ahead {
+		if first = r.pending[t.chunkKey(from)]; first != nil {
+			first.waiters++
+		}
+	}
 	r.mu.Unlock()
 	for i := range runs {
 		f := &runs[i]
@@ -120,26 +160,16 @@ func (r *reader) want(t *target, from, to int, ahead bool) *flight[[]byte] {
 			f.fail(err)
 		}
 	}
-	if first == nil {
-		// It came between the caller's look and this one.
-		first = &flight[[]byte]{done: make(chan struct{})}
-		if b, ok := r.chunks.get(t.chunkKey(from)); ok {
-			first.value = b
-			close(first.done)
-			return first
-		}
-		return r.want(t, from, from+1, ahead)
-	}
 	return first
 }
 
 // fill is one run of adjacent chunks being fetched.
 type fill struct {
-	reader  *reader
-	target  target
-	from    int
-	flights []*flight[[]byte]
-	landed  int // flights that have their answer
+	reader   *reader
+	target   target
+	from     int
+	arrivals []*arrival
+	landed   int // arrivals that have their answer
 }
 
 // run fetches the run in one GET and publishes each chunk as its bytes arrive.
@@ -183,7 +213,7 @@ func (f *fill) stream(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, f.reader.a.cfg.GetTimeout)
 	defer cancel()
 	f.reader.a.counts.fetches.Add(1)
-	chunks := f.target.index.chunks[f.from+f.landed : f.from+len(f.flights)]
+	chunks := f.target.index.chunks[f.from+f.landed : f.from+len(f.arrivals)]
 	at := int64(chunks[0].at)
 	last := chunks[len(chunks)-1]
 	body, _, err := f.reader.a.deps.Store.Get(ctx, f.target.remote.Key(f.target.segment.ID), at, int64(last.at)+int64(last.stored)-at)
@@ -191,25 +221,15 @@ func (f *fill) stream(ctx context.Context) error {
 		return err
 	}
 	defer body.Close()
-	var scratch []byte
 	for i := range chunks {
 		c := &chunks[i]
-		stored := scratch
-		if c.encoding == encodingRaw || cap(scratch) < int(c.stored) {
-			// A raw chunk's bytes are what is cached and served: they get memory of
-			// their own.
-			stored = make([]byte, c.stored)
-		}
-		stored = stored[:c.stored]
-		sum, err := readSummed(body, stored)
-		if err != nil {
+		stored := f.reader.blocks.room(c)
+		if _, err := io.ReadFull(body, stored.b); err != nil {
+			stored.release()
 			return err
 		}
 		f.reader.a.counts.fetchedBytes.Add(int64(c.stored))
-		if c.encoding != encodingRaw {
-			scratch = stored
-		}
-		raw, err := f.reader.a.decodeChunk(c, f.target.segment.End, stored, sum)
+		raw, err := f.decode(c, stored)
 		if err != nil {
 			raw, err = f.again(ctx, c, err)
 		}
@@ -218,18 +238,31 @@ func (f *fill) stream(ctx context.Context) error {
 	return nil
 }
 
+// decode is decodeChunk, and releases what the result is not.
+func (f *fill) decode(c *chunkInfo, stored *block) (*block, error) {
+	raw, err := f.reader.a.decodeChunk(c, f.target.segment.End, stored)
+	if err != nil || raw != stored {
+		stored.release()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return raw, nil
+}
+
 // again fetches one chunk that failed its check: damage on the way heals, damage
 // in the store is an error and nothing of it is served or cached.
-func (f *fill) again(ctx context.Context, c *chunkInfo, cause error) ([]byte, error) {
+func (f *fill) again(ctx context.Context, c *chunkInfo, cause error) (*block, error) {
 	key := f.target.remote.Key(f.target.segment.ID)
 	f.reader.a.counts.damaged.Add(1)
 	f.reader.a.counts.fetches.Add(1)
 	f.reader.a.log.Warn("archive chunk damaged, fetching it again", "object", key, "offset", c.base, "err", cause)
-	stored := make([]byte, c.stored)
-	if _, err := objstore.ReadAt(ctx, f.reader.a.deps.Store, key, stored, int64(c.at)); err != nil {
+	stored := f.reader.blocks.room(c)
+	if _, err := objstore.ReadAt(ctx, f.reader.a.deps.Store, key, stored.b, int64(c.at)); err != nil {
+		stored.release()
 		return nil, storeError("read archive", err)
 	}
-	raw, err := f.reader.a.decodeChunk(c, f.target.segment.End, stored, crc32c(stored))
+	raw, err := f.decode(c, stored)
 	if err != nil {
 		f.reader.a.log.Error("archive object damaged", "object", key, "offset", c.base, "err", err)
 		err = named(err, key)
@@ -242,25 +275,27 @@ func (f *fill) again(ctx context.Context, c *chunkInfo, cause error) ([]byte, er
 	return raw, nil
 }
 
-// land gives the next flight its answer.
-func (f *fill) land(raw []byte, err error) {
+// land gives the next arrival its answer. The fill's use of raw becomes the
+// cache's.
+func (f *fill) land(raw *block, err error) {
 	r := f.reader
 	key := f.target.chunkKey(f.from + f.landed)
-	fl := f.flights[f.landed]
+	w := f.arrivals[f.landed]
 	f.landed++
 	r.mu.Lock()
 	delete(r.pending, key)
+	w.value, w.err, w.landed = raw, err, true
 	if err == nil {
+		raw.refs.Add(int32(w.waiters))
 		r.chunks.put(key, raw)
 	}
 	r.mu.Unlock()
-	fl.value, fl.err = raw, err
-	close(fl.done)
+	close(w.done)
 }
 
-// fail gives all flights without an answer this one.
+// fail gives all arrivals without an answer this one.
 func (f *fill) fail(err error) {
-	for f.landed < len(f.flights) {
+	for f.landed < len(f.arrivals) {
 		f.land(nil, err)
 	}
 }

@@ -139,15 +139,15 @@ func FuzzChunk(f *testing.F) {
 		if zstd {
 			zstdBytes = 512 << 10
 		}
-		var raw []byte
+		var raw *block
 		var err error
-		fuzztest.Within(t, fuzztest.Factor*(len(b)+int(c.raw))+fuzztest.Floor+zstdBytes, func() { raw, err = a.decodeChunk(&c, w.next, b, crc32c(b)) })
+		fuzztest.Within(t, fuzztest.Factor*(len(b)+int(c.raw))+fuzztest.Floor+zstdBytes, func() { raw, err = a.decodeChunk(&c, w.next, &block{b: b}) })
 		if err != nil {
 			return
 		}
 		for from := int64(0); from < w.next; from++ {
-			part, start, next, _ := cutBatches(raw, from, 100, w.next, true)
-			if len(part) > 0 && (start > from+int64(len(raw)) || next <= from) {
+			part, start, next, _ := cutBatches(raw.b, from, 100, w.next, true)
+			if len(part) > 0 && (start > from+int64(len(raw.b)) || next <= from) {
 				t.Fatalf("cut at %d: [%d, %d)", from, start, next)
 			}
 		}

@@ -300,8 +300,8 @@ func checkObject(t *testing.T, r *Remote, s *memSegment, b []byte) {
 		t.Fatalf("index %+v", x)
 	}
 	c := x.chunks[0]
-	raw, err := r.a.decodeChunk(&c, seg.End, b[c.at:c.at+c.stored], crc32c(b[c.at:c.at+c.stored]))
-	if err != nil || !bytes.Equal(raw, s.data) {
+	raw, err := r.a.decodeChunk(&c, seg.End, &block{b: b[c.at : c.at+c.stored]})
+	if err != nil || !bytes.Equal(raw.b, s.data) {
 		t.Fatalf("chunk: %v", err)
 	}
 }

@@ -83,13 +83,14 @@ func (r *Remote) firstAtOrAfter(ctx context.Context, s RemoteSegment, ts, from i
 		if c := &t.index.chunks[i]; c.maxTime == NoTimestamp || c.maxTime < ts {
 			continue
 		}
-		raw, err := r.a.reader.chunk(ctx, t, i)
+		b, err := r.a.reader.chunk(ctx, t, i)
 		if err != nil {
 			return TimeOffset{}, false, err
 		}
-		found, ok, err := scanChunk(raw, from, func(b batch.Batch) bool { return b.MaxTimestamp() >= ts }, func(rec batch.Record) bool {
+		found, ok, err := scanChunk(b.b, from, func(b batch.Batch) bool { return b.MaxTimestamp() >= ts }, func(rec batch.Record) bool {
 			return rec.Timestamp >= ts
 		})
+		b.release()
 		if ok || err != nil {
 			return found, ok, r.scanned(s, err)
 		}
@@ -188,16 +189,17 @@ func (r *Remote) maxInCut(ctx context.Context, m *manifest, from int64) (TimeOff
 		if c.maxTime == NoTimestamp || (ok && c.maxTime <= best.Timestamp) {
 			continue
 		}
-		raw, err := r.a.reader.chunk(ctx, t, i)
+		b, err := r.a.reader.chunk(ctx, t, i)
 		if err != nil {
 			return TimeOffset{}, false, err
 		}
-		_, _, err = scanChunk(raw, from, func(b batch.Batch) bool { return !ok || b.MaxTimestamp() > best.Timestamp }, func(rec batch.Record) bool {
+		_, _, err = scanChunk(b.b, from, func(b batch.Batch) bool { return !ok || b.MaxTimestamp() > best.Timestamp }, func(rec batch.Record) bool {
 			if !ok || rec.Timestamp > best.Timestamp {
 				best, ok = TimeOffset{Offset: rec.Offset, Timestamp: rec.Timestamp}, true
 			}
 			return false
 		})
+		b.release()
 		if err != nil {
 			return TimeOffset{}, false, r.scanned(s, err)
 		}

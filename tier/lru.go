@@ -12,6 +12,8 @@ type lru[K comparable, V any] struct {
 	bytesMax int64
 	cost     func(V) int64
 	evicted  func(V) // called for values that went for want of room; may be nil; must not call back
+	got      func(V) // called for values that get returns, and
+	gone     func(V) // called for values that are not kept any more, for whatever reason; both like evicted
 
 	mu      sync.Mutex // guards the following
 	order   list.List  // of *lruItem[K, V], most recently used first
@@ -51,7 +53,11 @@ func (l *lru[K, V]) getLocked(key K) (V, bool) {
 		return none, false
 	}
 	l.order.MoveToFront(e)
-	return e.Value.(*lruItem[K, V]).value, true
+	value := e.Value.(*lruItem[K, V]).value
+	if l.got != nil {
+		l.got(value)
+	}
+	return value, true
 }
 
 // has looks without touching the order.
@@ -71,6 +77,9 @@ func (l *lru[K, V]) putLocked(key K, value V) {
 	l.removeLocked(key)
 	item := &lruItem[K, V]{key: key, value: value, cost: l.cost(value)}
 	if item.cost > l.bytesMax {
+		if l.gone != nil {
+			l.gone(value)
+		}
 		return
 	}
 	l.items[key] = l.order.PushFront(item)
@@ -95,9 +104,13 @@ func (l *lru[K, V]) removeLocked(key K) {
 	if e == nil {
 		return
 	}
-	l.bytes -= e.Value.(*lruItem[K, V]).cost
+	item := e.Value.(*lruItem[K, V])
+	l.bytes -= item.cost
 	l.order.Remove(e)
 	delete(l.items, key)
+	if l.gone != nil {
+		l.gone(item.value)
+	}
 }
 
 // removeIf drops the values whose key fn wants gone.

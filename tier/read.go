@@ -1,7 +1,6 @@
 package tier
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -73,11 +72,12 @@ func (r *Remote) keepChunks(s *RemoteSegment, x *objectIndex, object []byte) {
 	t := target{remote: r, segment: *s, index: x}
 	for i := range x.chunks {
 		c := &x.chunks[i]
-		stored := object[c.at : c.at+c.stored]
+		stored := &block{b: object[c.at : c.at+c.stored]}
 		if c.encoding == encodingRaw {
-			stored = bytes.Clone(stored) // not to hold the whole object for one chunk
+			stored = r.a.reader.blocks.get(int(c.stored)) // not to hold the whole object for one chunk
+			copy(stored.b, object[c.at:])
 		}
-		if raw, err := r.a.decodeChunk(c, s.End, stored, crc32c(stored)); err == nil {
+		if raw, err := r.a.decodeChunk(c, s.End, stored); err == nil {
 			r.a.reader.chunks.put(t.chunkKey(i), raw)
 		}
 	}
@@ -122,14 +122,14 @@ func (r *Remote) read(ctx context.Context, offset int64, maxBytes int, upper int
 	st := rd.streams.at(r.key, offset, time.Now())
 	rd.mu.Unlock()
 
-	out := &Chunk{start: offset, next: offset}
+	out := newChunk(offset)
 	i := t.index.chunkFor(offset)
 	rd.begin(st, r, t.endOf(i), int64(t.index.chunks[i].raw))
-	raw, err := rd.chunk(ctx, t, i)
+	b, err := rd.chunk(ctx, t, i)
 	if err != nil {
 		return nil, err
 	}
-	for out.take(raw, maxBytes, upper) {
+	for out.take(b, maxBytes, upper) {
 		if i++; i == len(t.index.chunks) {
 			end := t.segment.End
 			if t = r.targetAtHand(end); t == nil {
@@ -141,33 +141,19 @@ func (r *Remote) read(ctx context.Context, offset int64, maxBytes int, upper int
 			i = 0
 		}
 		var ok bool
-		if raw, ok = rd.cached(t, i); ok {
+		if b, ok = rd.cached(t, i); ok {
 			continue
 		}
 		if out.n > 0 {
 			break
 		}
 		// The offset lies in a gap between batches.
-		if raw, err = rd.chunk(ctx, t, i); err != nil {
+		if b, err = rd.chunk(ctx, t, i); err != nil {
 			return nil, err
 		}
 	}
 	rd.end(st, out.next, int64(out.n))
 	return out, nil
-}
-
-// take appends what fits of a chunk's batches; false when nothing after them can.
-func (c *Chunk) take(raw []byte, maxBytes int, upper int64) bool {
-	part, start, next, more := cutBatches(raw, c.next, maxBytes-c.n, upper, c.n == 0)
-	if len(part) > 0 {
-		if c.n == 0 {
-			c.start = start
-		}
-		c.parts = append(c.parts, part)
-		c.n += len(part)
-		c.next = next
-	}
-	return more && c.n < maxBytes || c.n == 0 && more
 }
 
 // targetAtHand is the object that holds offset if it takes no I/O to know it.

@@ -17,7 +17,10 @@ import (
 	"github.com/varvelog/varve/tier/objstore"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	poison = true
+	goleak.VerifyTestMain(m)
+}
 
 // memReader is what a segment in memory is read with.
 type memReader struct{ *bytes.Reader }

@@ -35,7 +35,7 @@ const (
 	leaderEpochAt    = 12
 	magicAt          = 16
 	crcAt            = 17
-	attributesAt     = 21
+	attributesAt     = ChecksumFrom
 	lastDeltaAt      = 23
 	baseTimestampAt  = 27
 	maxTimestampAt   = 35
@@ -47,6 +47,9 @@ const (
 
 	// HeaderSize is the length in bytes of a batch without its records.
 	HeaderSize = 61
+
+	// ChecksumFrom is where the bytes that CRC covers begin; they go to the end.
+	ChecksumFrom = 21
 )
 
 const (
