@@ -14,8 +14,31 @@ type commitment struct {
 
 // wantsCommit: there is something for the manifest.
 func (p *partition) wantsCommit(now instant) bool {
-	return p.committing == nil && (len(p.uploads) > 0 && p.uploads[0].state == uploadDone ||
-		p.marking() || p.resettable())
+	return p.committing == nil && (p.marking() || p.resettable() || p.uploadsDue(now))
+}
+
+// commitWaitMaxMillis bounds how long a finished upload waits for those behind it.
+const commitWaitMaxMillis = 5000
+
+// uploadsDue: finished uploads are to be committed. While the one behind them is
+// still running they wait for it, so that one PUT commits several segments: for
+// as long again as the first of them took to upload, and no longer than
+// commitWaitMaxMillis. A segment is at risk at most twice as long for it, and one
+// with nothing behind it does not wait.
+func (p *partition) uploadsDue(now instant) bool {
+	n := 0
+	for n < len(p.uploads) && p.uploads[n].state == uploadDone {
+		n++
+	}
+	if n == 0 || n >= addsPerCommit || n == len(p.uploads) || p.uploads[n].state != uploadRunning {
+		return n > 0
+	}
+	first := p.uploads[0]
+	due := first.done + min(first.done-first.started, commitWaitMaxMillis)
+	if due > now.steady {
+		p.wakeAt(due)
+	}
+	return due <= now.steady
 }
 
 // marksNearlyFull is when the head may have had no room for every mark.

@@ -15,6 +15,7 @@ type upload struct {
 	bytes     int64 // local bytes, an upper bound of what is sent
 	state     uploadState
 	started   int64 // steady, of this attempt
+	done      int64 // steady, when it succeeded
 	add       AddSegment
 	key       string
 }
@@ -248,7 +249,7 @@ func (e evUploaded) apply(c *core, now instant) {
 	case e.err != nil:
 		p.uploadFailed(c, u, e, now)
 	default:
-		u.state, u.add, u.key = uploadDone, e.add, e.key
+		u.state, u.done, u.add, u.key = uploadDone, now.steady, e.add, e.key
 		p.copyRest.succeed()
 		p.watch.succeed("upload")
 		p.watch.moved(now)

@@ -33,6 +33,56 @@ func TestSealedSegmentsAreArchivedWithTwoPutsEach(t *testing.T) {
 	})
 }
 
+// TestUploadsThatEndTogetherShareACommit: the bar is at most two PUTs a segment
+// with the claim of the manifest included.
+func TestUploadsThatEndTogetherShareACommit(t *testing.T) {
+	inRig(t, nil, func(r *rig) {
+		var rules []objstore.Rule
+		for i := range 8 {
+			rules = append(rules, objstore.Rule{Op: objstore.OpPut, Key: "*/seg/*", Times: 1, Delay: time.Duration(10+i%4) * time.Second})
+		}
+		r.faulty.Set(rules...)
+		g := r.leadWith(r.newLog(0, defaultTopic()), 8)
+		r.pass(time.Minute)
+		r.wantEnd(g, g.end())
+		if n := r.counted.Stats().Put.Requests; n > 8+1+3 {
+			t.Errorf("%d PUTs for 8 segments: each was committed alone", n)
+		}
+	})
+}
+
+func TestFinishedUploadWaitsForTheNextNoLongerThanItTook(t *testing.T) {
+	inRig(t, nil, func(r *rig) {
+		// The test's logs have six records a segment.
+		r.faulty.Set(
+			objstore.Rule{Op: objstore.OpPut, Key: "*/seg/00000000000000000000-*", Delay: 2 * time.Second},
+			objstore.Rule{Op: objstore.OpPut, Key: "*/seg/00000000000000000006-*", Delay: 20 * time.Second},
+			objstore.Rule{Op: objstore.OpPut, Key: "*/seg/00000000000000000012-*", Delay: 40 * time.Second},
+			objstore.Rule{Op: objstore.OpPut, Key: "*/seg/00000000000000000018-*", Delay: 3 * time.Second},
+		)
+		g := r.leadWith(r.newLog(0, defaultTopic()), 3)
+		ends := func() int64 { return r.state(g.p).End }
+		first := g.l.sealed[0].end
+		r.pass(3900 * time.Millisecond)
+		if ends() >= first {
+			t.Error("committed before the wait was over: the test shows nothing")
+		}
+		r.pass(200 * time.Millisecond)
+		if ends() != first {
+			t.Errorf("archive ends at %d 2 s after a segment's upload of 2 s, want %d", ends(), first)
+		}
+		r.pass(21 * time.Second) // the second ended at 20 s: it waits for 5 s, not for 20
+		if ends() <= first {
+			t.Error("a finished segment waits longer than the bound")
+		}
+		r.pass(time.Minute)
+		r.wantEnd(g, g.end())
+		g.fill(1, 3) // nothing behind it
+		r.pass(3001 * time.Millisecond)
+		r.wantEnd(g, g.end())
+	})
+}
+
 func TestActiveSegmentStaysLocal(t *testing.T) {
 	inRig(t, nil, func(r *rig) {
 		g := r.newLog(0, defaultTopic())
