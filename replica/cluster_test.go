@@ -5,9 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"math/rand/v2"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -16,7 +13,6 @@ import (
 
 	"github.com/varvelog/varve/hot"
 	"github.com/varvelog/varve/hot/batch"
-	"github.com/varvelog/varve/hot/vfs"
 	"github.com/varvelog/varve/meta"
 	"github.com/varvelog/varve/meta/conf"
 	"github.com/varvelog/varve/meta/topic"
@@ -42,10 +38,26 @@ type member struct {
 	c     *cluster
 	id    int32
 	epoch int64
-	up    bool
+	up    bool // c.mu guards it, and node.m
 }
 
-func startCluster(t *testing.T, n int, settings map[string]string) *cluster {
+// running is the broker's manager, nil while it is down.
+func (m *member) running() *Manager {
+	m.c.mu.Lock()
+	defer m.c.mu.Unlock()
+	if !m.up {
+		return nil
+	}
+	return m.m
+}
+
+func (m *member) set(up bool) {
+	m.c.mu.Lock()
+	defer m.c.mu.Unlock()
+	m.up = up
+}
+
+func startCluster(t *testing.T, n int, d hot.Durability, settings map[string]string) *cluster {
 	t.Helper()
 	c := &cluster{t: t, bucket: objstore.NewMem(0), cut: make(map[[2]int32]bool)}
 	all := map[string]string{"varve.tier.store": "mem:", "replica.fetch.backoff.ms": "50", "replica.lag.time.max.ms": "2000", "replica.fetch.wait.max.ms": "200"}
@@ -63,6 +75,7 @@ func startCluster(t *testing.T, n int, settings map[string]string) *cluster {
 	t.Cleanup(func() { c.quorum.Close(context.Background()) })
 	for i := range n {
 		m := &member{node: newNode(t), c: c, id: int32(i + 1)}
+		m.durable = d
 		m.broker, m.bucket, m.quorum, m.callTimeout, m.nodeID, m.peers = all, c.bucket, c.quorum, time.Second, m.id, clusterPeers{c, m.id}
 		m.brokerEpoch = func() int64 { return m.epoch }
 		c.nodes = append(c.nodes, m)
@@ -87,13 +100,13 @@ func (m *member) boot(lossy bool) {
 	m.must(err)
 	m.epoch = b.Epoch
 	m.start()
-	m.up = true
+	m.set(true)
 }
 
 // kill ends the broker as the death of its process would; power says that what was not synced is lost too.
 func (m *member) kill(power bool, seed uint64) {
 	m.t.Helper()
-	m.up = false
+	m.set(false)
 	m.must(m.c.quorum.FenceBroker(context.Background(), m.id, m.epoch))
 	if power {
 		m.crash(seed)
@@ -210,9 +223,47 @@ func (c *cluster) acked(name, value string) (int64, error) {
 	select {
 	case err := <-done:
 		return a.LastOffset, err
-	case <-time.After(20 * time.Second):
-		c.t.Fatalf("offset %d of %s never committed: %+v, %+v", a.LastOffset, name, c.state(name), p.Describe())
-		return 0, nil
+	case <-time.After(3 * time.Second):
+		return 0, errPending
+	}
+}
+
+// errPending is returned for a record that was neither committed nor given up in time.
+var errPending = errors.New("not acknowledged yet")
+
+// holds checks that every replica has the records given at their offsets.
+func (c *cluster) holds(name string, want map[int64]string) {
+	c.t.Helper()
+	for _, id := range c.state(name).Replicas {
+		m := c.nodes[id-1]
+		p := m.partition(name, 0)
+		got := make(map[int64]string)
+		o := p.log.Offsets()
+		for at := o.LocalStart; at < o.End; {
+			s, err := p.log.Read(at, 1<<20, o.End, true)
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			err = s.Batches(func(b batch.Batch) error {
+				for r, err := range b.Records(batch.Limits{}) {
+					if err != nil {
+						return err
+					}
+					got[r.Offset] = string(r.Value)
+				}
+				return nil
+			})
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			at = s.NextOffset()
+			s.Release()
+		}
+		for offset, value := range want {
+			if offset >= o.LocalStart && got[offset] != value {
+				c.t.Fatalf("broker %d has %q at %d, acknowledged was %q (%+v)", id, got[offset], offset, value, p.Describe())
+			}
+		}
 	}
 }
 
@@ -228,20 +279,18 @@ func (c *cluster) same(name string) {
 	for i, id := range replicas {
 		p := c.nodes[id-1].partition(name, 0)
 		var got bytes.Buffer
-		for o := p.log.Offsets(); start < o.End; {
-			s, err := p.log.Read(start+int64(0), 1<<20, o.End, true)
+		o := p.log.Offsets()
+		for at := start; at < o.End; {
+			s, err := p.log.Read(at, 1<<20, o.End, true)
 			if err != nil {
 				c.t.Fatal(err)
 			}
-			s.WriteTo(&got)
-			next := s.NextOffset()
-			s.Release()
-			if next >= o.End {
-				break
+			if _, err := s.WriteTo(&got); err != nil {
+				c.t.Fatal(err)
 			}
-			start = next
+			at = s.NextOffset()
+			s.Release()
 		}
-		start = 0
 		if i == 0 {
 			want = got.Bytes()
 			continue
@@ -275,10 +324,11 @@ var errCut = errors.New("connection is cut")
 
 func (x clusterPeers) Dial(_ context.Context, b meta.Broker) (Peer, error) {
 	to := x.c.nodes[b.ID-1]
-	if x.c.broken(x.self, b.ID) || !to.up {
+	m := to.running()
+	if x.c.broken(x.self, b.ID) || m == nil {
 		return nil, errCut
 	}
-	return &clusterPeer{c: x.c, self: x.self, to: to, m: to.m, asked: make(map[replicaKey]kmsg.FetchRequestTopicPartition)}, nil
+	return &clusterPeer{c: x.c, self: x.self, to: to, m: m, asked: make(map[replicaKey]kmsg.FetchRequestTopicPartition)}, nil
 }
 
 // clusterPeer serves a session of fetches as the front door does.
@@ -314,7 +364,7 @@ func (x *clusterPeer) Fetch(ctx context.Context, r *kmsg.FetchRequest) (*kmsg.Fe
 	}
 	deadline := time.After(time.Duration(r.MaxWaitMillis) * time.Millisecond)
 	for last := false; ; {
-		if x.c.broken(x.self, x.to.id) {
+		if x.c.broken(x.self, x.to.id) || x.to.running() != x.m {
 			return nil, errCut
 		}
 		w := x.m.NewWaiter(1)
@@ -378,26 +428,3 @@ func (x *clusterPeer) read(r *kmsg.FetchRequest, w *Waiter) (resp *kmsg.FetchRes
 	}
 	return resp, urgent
 }
-
-func TestFollowersCopyAndCommit(t *testing.T) {
-	for _, durability := range []hot.Durability{hot.Fsync, hot.Replicated} {
-		t.Run(durability.String(), func(t *testing.T) {
-			c := startCluster(t, 3, nil)
-			c.topic("events", []int32{1, 2, 3}, "min.insync.replicas", "2")
-			for i := range 50 {
-				if _, err := c.acked("events", name(i)); err != nil {
-					t.Fatal(err)
-				}
-			}
-			c.inSync("events", 3)
-			c.same("events")
-		})
-	}
-}
-
-var (
-	_ = rand.IntN
-	_ = io.EOF
-	_ = slices.Equal[[]int]
-	_ = vfs.NewMem
-)

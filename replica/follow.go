@@ -122,12 +122,12 @@ func (m *Manager) reassignedLocked(id topic.Partition, partitionEpoch int32) {
 	m.setLocked(id, desired{reassigned: true})
 }
 
-// uncleanEpoch is the leader epoch of the newest unclean election that the image tells of.
+// uncleanEpoch is the leader epoch of the newest unclean election, NoEpoch when there was none.
 func uncleanEpoch(p *meta.Partition) int32 {
-	if p.Recovering {
-		return p.LeaderEpoch
+	if p.UncleanEpoch == 0 {
+		return NoEpoch
 	}
-	return NoEpoch
+	return p.UncleanEpoch
 }
 
 // vanishedLocked stops serving a topic that is no longer in the image. That alone deletes nothing: only a tombstone does.

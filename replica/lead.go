@@ -3,6 +3,7 @@ package replica
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/varvelog/varve/replica/isr"
 )
@@ -21,7 +22,11 @@ func (p *Partition) lead(l isr.Leadership) error {
 		if r := p.role.Load(); r.err == nil {
 			p.role.Store(&role{epoch: r.epoch, start: r.start, replicas: l.Replicas})
 		}
+		before := p.isr.InSync()
 		p.settle(p.isr.Update(l))
+		if !slices.Equal(before, l.ISR) {
+			p.logger().Info("in-sync set changed", "from", before, "to", l.ISR, "partition_epoch", l.PartitionEpoch)
+		}
 		if len(l.Replicas) > 1 || l.Recovering {
 			p.m.proposals.add(p)
 		}

@@ -192,15 +192,13 @@ func (p *Partition) answered(w meta.AlterPartition, now meta.Partition, err erro
 		p.mu.Unlock()
 		return false
 	}
-	before := p.isr.InSync()
 	switch {
-	case err == nil && now.LeaderEpoch != w.LeaderEpoch:
-		p.mu.Unlock() // the leadership is over; the image will say so
-		return false
 	case err == nil:
-		p.settle(p.isr.Accepted(now.ISR, now.PartitionEpoch))
-		p.logger().Info("in-sync set changed", "from", before, "to", now.ISR, "partition_epoch", now.PartitionEpoch)
-		return false
+		// Both sets count until the image has it: that may bring another min.insync.replicas too, which was in force when the
+		// controller decided.
+		p.mu.Unlock()
+		p.logger().Debug("in-sync set accepted", "set", now.ISR, "partition_epoch", now.PartitionEpoch)
+		return now.PartitionEpoch <= w.PartitionEpoch
 	case errors.Is(err, meta.ErrIneligibleReplica), errors.Is(err, meta.ErrInvalidRequest):
 		p.settle(p.isr.Rejected(w.PartitionEpoch))
 		return p.wantsMore()

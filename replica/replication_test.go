@@ -1,0 +1,129 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+
+	"github.com/varvelog/varve/hot"
+)
+
+func TestFollowersCopyAndCommit(t *testing.T) {
+	for _, durability := range []hot.Durability{hot.Fsync, hot.Replicated} {
+		t.Run(durability.String(), func(t *testing.T) {
+			c := startCluster(t, 3, durability, nil)
+			c.topic("events", []int32{1, 2, 3}, "min.insync.replicas", "2")
+			for i := range 50 {
+				if _, err := c.acked("events", name(i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.inSync("events", 3)
+			c.same("events")
+		})
+	}
+}
+
+// TestAcknowledgedRecordsSurviveFailovers kills brokers, with and without power loss, cuts connections and heals them, at
+// random, while records are produced. What was acknowledged must be on every replica in the end, at its offset.
+func TestAcknowledgedRecordsSurviveFailovers(t *testing.T) {
+	for seed := range seeds(4, 40) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			rng := rand.New(rand.NewPCG(seed, 7))
+			durability := hot.Durability(rng.IntN(2))
+			c := startCluster(t, 3, durability, nil)
+			c.topic("events", []int32{1, 2, 3}, "min.insync.replicas", "2")
+			acked := make(map[int64]string)
+			for i := range 60 {
+				c.disturb(rng, durability)
+				value := name(i)
+				offset, err := c.acked("events", value)
+				switch {
+				case err == nil:
+					if old, taken := acked[offset]; taken {
+						t.Fatalf("offset %d was given to %q and to %q", offset, old, value)
+					}
+					acked[offset] = value
+				case errors.Is(err, errPending):
+					c.heal()
+				case errors.Is(err, ErrISRTooSmall):
+					if rng.IntN(4) == 0 {
+						c.heal()
+						c.inSync("events", 3)
+					}
+				case errors.Is(err, ErrISRTooSmallAfterAppend), errors.Is(err, ErrNotLeader):
+				default:
+					t.Fatal(err)
+				}
+			}
+			c.heal()
+			c.inSync("events", 3)
+			c.holds("events", acked)
+			c.same("events")
+			if len(acked) < 20 {
+				t.Fatalf("only %d acknowledged", len(acked))
+			}
+		})
+	}
+}
+
+// disturb does one thing to a cluster of three, of which one broker at most is down.
+func (c *cluster) disturb(rng *rand.Rand, d hot.Durability) {
+	var down *member
+	for _, m := range c.nodes {
+		if !m.up {
+			down = m
+		}
+	}
+	switch victim := c.nodes[rng.IntN(3)]; {
+	case rng.IntN(6) == 0 && down == nil && len(c.state("events").ISR) == 3:
+		victim.kill(rng.IntN(2) == 0, rng.Uint64())
+	case rng.IntN(5) == 0 && down != nil:
+		down.boot(d == hot.Replicated)
+	case rng.IntN(8) == 0:
+		c.part(victim.id, int32(1+rng.IntN(3)), true)
+	case rng.IntN(3) == 0:
+		for from := range int32(3) {
+			for to := range int32(3) {
+				c.part(from+1, to+1, false)
+			}
+		}
+	}
+}
+
+// heal mends every connection and starts every broker.
+func (c *cluster) heal() {
+	for from := range int32(3) {
+		for to := range int32(3) {
+			c.part(from+1, to+1, false)
+		}
+	}
+	for _, m := range c.nodes {
+		if !m.up {
+			m.boot(m.durable == hot.Replicated)
+		}
+	}
+}
+
+// seeds is how many runs of a seeded test there are: VARVE_SEED names one, VARVE_LONG=1 asks for more.
+func seeds(short, long uint64) func(func(uint64) bool) {
+	return func(yield func(uint64) bool) {
+		if one, err := strconv.ParseUint(os.Getenv("VARVE_SEED"), 10, 64); err == nil {
+			yield(one)
+			return
+		}
+		n := short
+		if os.Getenv("VARVE_LONG") != "" {
+			n = long
+		}
+		for seed := range n {
+			if !yield(seed) {
+				return
+			}
+		}
+	}
+}
