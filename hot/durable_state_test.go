@@ -377,24 +377,6 @@ func TestResetOfANewLogIsDurable(t *testing.T) {
 	}
 }
 
-// Mutants that were made by hand, one line each, and the test that turned red
-// (besides the seeded TestAcknowledgedRecordsSurvivePowerLossAtAnyOperation,
-// where marked with *):
-//
-//	dropBeyond         no h.file.Sync after Truncate       TestTruncatedBatchesDoNotFollowNewOnes
-//	planCompaction     stable without saved.recovery       TestCompactionStaysBelowTheRecoveryPoint
-//	raiseRecovery      returns nil at once              *  TestProducersAndEpochsOutliveTheirBatches
-//	syncFile           closes without syncing           *  TestProducersAndEpochsOutliveTheirBatches
-//	writeSnapshot      writes in place                     TestTheOnlySnapshotIsNotWrittenOver
-//	restartAt          no producers                        TestProducersAreKnownWhenTheLogRestartsAtItsStart
-//	load               prunes below the log start       *  TestSegmentsBelowTheLogStartCountUntilTheyAreDeleted
-//	load               never needs producers            *  TestLastStableOffsetIsRightAfterARestartWithoutRecovery
-//	syncBulk           no second SyncFS                    TestBulkCheckpointKeepsTheEpochsOfOffloadedBatches
-//
-// Alive in a thousand seeds: load without dropOrphans (seed 1607 of twenty
-// thousand saw it), stands without the comparison of recovery points (a
-// checkpoint has to overlap a retention run).
-
 // A shorter length that is not synced may be lost while what was appended
 // next is kept: old batches would follow new ones.
 func TestTruncatedBatchesDoNotFollowNewOnes(t *testing.T) {
