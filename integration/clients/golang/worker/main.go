@@ -47,7 +47,13 @@ type worker struct {
 	failures  chan error
 	stop      func() // ends the consumer
 	session   sarama.ConsumerGroupSession
-	sessions  chan sarama.ConsumerGroupSession
+	sessions  chan generation
+}
+
+// generation is a session of the group and what arrives in it.
+type generation struct {
+	session  sarama.ConsumerGroupSession
+	messages chan *sarama.ConsumerMessage
 }
 
 func main() {
@@ -165,7 +171,7 @@ func (w *worker) send(r request) answer {
 
 func (w *worker) assign(from map[string]int64) error {
 	w.stop()
-	w.session = nil
+	w.session, w.sessions = nil, nil
 	c, err := sarama.NewConsumer(w.bootstrap, config())
 	if err != nil {
 		return err
@@ -215,17 +221,20 @@ func report(to chan<- error, err error) {
 	}
 }
 
+// member hands over each generation with a channel of its own: what is left of
+// an older one must not be mixed with what is read again.
 type member struct {
-	messages chan<- *sarama.ConsumerMessage
-	sessions chan<- sarama.ConsumerGroupSession
+	generations chan<- generation
+	messages    chan *sarama.ConsumerMessage
 }
 
-func (m member) Setup(s sarama.ConsumerGroupSession) error {
-	m.sessions <- s
+func (m *member) Setup(s sarama.ConsumerGroupSession) error {
+	m.messages = make(chan *sarama.ConsumerMessage, 500)
+	m.generations <- generation{s, m.messages}
 	return nil
 }
-func (m member) Cleanup(sarama.ConsumerGroupSession) error { return nil }
-func (m member) ConsumeClaim(s sarama.ConsumerGroupSession, c sarama.ConsumerGroupClaim) error {
+func (m *member) Cleanup(sarama.ConsumerGroupSession) error { return nil }
+func (m *member) ConsumeClaim(s sarama.ConsumerGroupSession, c sarama.ConsumerGroupClaim) error {
 	for msg := range c.Messages() {
 		select {
 		case m.messages <- msg:
@@ -244,8 +253,8 @@ func (w *worker) subscribe(topics []string, group string) error {
 	if err != nil {
 		return err
 	}
-	messages, failures, sessions := make(chan *sarama.ConsumerMessage, 500), make(chan error, 100), make(chan sarama.ConsumerGroupSession, 100)
-	w.messages, w.failures, w.sessions = messages, failures, sessions
+	failures, sessions := make(chan error, 100), make(chan generation, 100)
+	w.messages, w.failures, w.sessions = nil, failures, sessions
 	ctx, cancel := context.WithCancel(context.Background())
 	w.stop = func() {
 		cancel()
@@ -259,7 +268,7 @@ func (w *worker) subscribe(topics []string, group string) error {
 	}()
 	go func() {
 		for ctx.Err() == nil {
-			if err := g.Consume(ctx, topics, member{messages, sessions}); err != nil {
+			if err := g.Consume(ctx, topics, &member{generations: sessions}); err != nil {
 				report(failures, err)
 				select {
 				case <-ctx.Done():
@@ -285,10 +294,8 @@ func (w *worker) poll(limit time.Duration) answer {
 			key := fmt.Sprintf("%s/%d", m.Topic, m.Partition)
 			a.Reads[key] = append(a.Reads[key], [2]int64{m.Offset, v})
 			continue
-		case s := <-w.sessions:
-			w.session = s
-			n--
-			continue
+		case g := <-w.sessions:
+			w.session, w.messages = g.session, g.messages // and this poll is over
 		case err := <-w.failures:
 			a.Error = err.Error()
 		case <-late:
