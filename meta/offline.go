@@ -40,7 +40,7 @@ const offlineWait = 500 * time.Millisecond
 // ReadOffline reads the metadata in dir and changes nothing there. A damaged
 // log or snapshot gives ErrCorrupt, as it would when the node starts.
 func ReadOffline(dir string) (*Offline, error) {
-	who, any, err := readIdentity(dir)
+	who, any, err := readIdentity(dir, 0)
 	if err != nil {
 		return nil, err
 	}
