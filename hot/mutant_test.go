@@ -33,7 +33,8 @@ func twoSegments(t *testing.T, fs vfs.FS, known func()) *Store {
 	t.Helper()
 	s := openStore(t, fs, "data", func(c *Config) { c.Durability, c.FlushInterval = Replicated, 1<<40 })
 	l := openLog(t, s)
-	if err := s.journal.sync(); err != nil { // the partition is known: its creation went with an earlier round
+	s.syncer.flush() // no round is under way that could still sync what follows
+	if err := s.journal.sync(); err != nil {
 		t.Fatal(err)
 	}
 	known()
