@@ -30,8 +30,8 @@ func (n *node) listen() (net.Listener, error) {
 		return nil, err
 	}
 	n.host, n.port = told.Host, int32(told.Port)
-	if plan.Controller == nil || !n.conf.Clustered() {
-		return l, nil // a node alone agrees with nobody: its controller listener stays closed
+	if plan.Controller == nil {
+		return l, nil
 	}
 	at, err := advertise(*plan.Controller, *plan.ControllerAdvertised, nil)
 	if err != nil {
@@ -41,6 +41,7 @@ func (n *node) listen() (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for the other nodes: %w: stop what uses the address, or choose another %s://HOST:PORT in listeners", err, plan.Controller.Name)
 	}
+	n.raftAt = string(n.transport.LocalAddr())
 	n.onClose("controller listener", func(context.Context) error {
 		if t, ok := n.transport.(raft.WithClose); ok {
 			return t.Close()

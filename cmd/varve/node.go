@@ -25,6 +25,7 @@ import (
 	"github.com/varvelog/varve/meta/topic"
 	"github.com/varvelog/varve/ops"
 	"github.com/varvelog/varve/replica"
+	"github.com/varvelog/varve/replica/peer"
 	"github.com/varvelog/varve/tier"
 	"github.com/varvelog/varve/tier/objstore"
 )
@@ -40,7 +41,11 @@ type node struct {
 
 	host      string // what others are told
 	port      int32
+	raftAt    string         // where other nodes reach the transport
 	transport raft.Transport // of the metadata quorum; nil in a node without a controller listener
+	peers     *peer.Pool     // connections to other brokers; nil likewise
+	control   *broker.Controller
+	member    atomic.Pointer[meta.Member] // nil until the node has joined, and in one without others
 
 	dir     string
 	conf    conf.Broker
@@ -50,7 +55,6 @@ type node struct {
 	closers []closer
 
 	meta    *meta.Node
-	self    meta.Broker
 	hot     *hot.Store
 	store   *objstore.Counted     // nil without a bucket
 	silent  atomic.Pointer[error] // why the bucket has not answered yet; nil once it has
@@ -95,6 +99,7 @@ func startNode(ctx context.Context, s settings, log *slog.Logger) (_ *node, err 
 	if err != nil {
 		return nil, err
 	}
+	n.openPeers()
 	for _, open := range []func(context.Context) error{n.openMeta, n.openHot} {
 		if err := open(ctx); err != nil {
 			return nil, err
@@ -106,16 +111,28 @@ func startNode(ctx context.Context, s settings, log *slog.Logger) (_ *node, err 
 			return nil, err
 		}
 	}
-	n.waitServed(ctx)
 	n.tellRecovery(held)
-	go func() {
-		if err := n.broker.Serve(listener); err != nil && !errors.Is(err, net.ErrClosed) {
-			n.fail(fmt.Errorf("serve Kafka clients: %w", err))
+	if n.clustered() {
+		n.serve(listener) // other brokers, before clients: one of them may need this one to join
+		if err := n.join(ctx); err != nil {
+			return nil, err
 		}
-	}()
+	}
+	n.waitServed(ctx)
+	if !n.clustered() {
+		n.serve(listener)
+	}
 	n.openHTTP(console)
 	log.Info("node serves", "node", b.NodeID, "kafka", n.Kafka, "http", n.HTTP, "dir", n.dir, "store", b.VarveTierStore, "set", s.names())
 	return n, nil
+}
+
+func (n *node) serve(l net.Listener) {
+	go func() { // ends with the front door
+		if err := n.broker.Serve(l); err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, broker.ErrServerClosed) {
+			n.fail(fmt.Errorf("serve Kafka clients: %w", err))
+		}
+	}()
 }
 
 // servedLimit bounds how long clients are kept waiting in the listener's queue
@@ -194,18 +211,29 @@ func (n *node) Close(ctx context.Context) error {
 }
 
 func (n *node) openMeta(ctx context.Context) (err error) {
-	cfg := meta.Config{Dir: filepath.Join(n.dir, "meta"), NodeID: n.conf.NodeID, Broker: n.conf}
-	for _, v := range n.conf.QuorumVoters {
-		cfg.Voters = append(cfg.Voters, meta.Voter{NodeID: v.ID, Address: v.Address})
+	cfg := meta.Config{
+		Dir: filepath.Join(n.dir, "meta"), NodeID: n.conf.NodeID, Broker: n.conf,
+		Join: !n.conf.Votes() && len(n.conf.ControllerQuorumBootstrapServers) > 0,
 	}
-	n.meta, err = meta.Open(cfg, meta.Deps{Transport: n.transport, Logger: n.log.With("room", "meta"), Fatal: n.fail})
+	if !cfg.Join {
+		for _, v := range n.conf.QuorumVoters {
+			cfg.Voters = append(cfg.Voters, meta.Voter{NodeID: v.ID, Address: v.Address})
+		}
+	}
+	deps := meta.Deps{Transport: n.transport, Logger: n.log.With("room", "meta"), Fatal: n.fail}
+	if n.clustered() {
+		deps.Controller, deps.Probe = n.control, probeBroker
+	}
+	n.meta, err = meta.Open(cfg, deps)
 	if err != nil {
 		return fmt.Errorf("open the metadata in %s: %w%s", filepath.Join(n.dir, "meta"), err, directoryHint(err, n.dir))
 	}
 	n.onClose("metadata", n.meta.Close)
-	n.self, err = n.meta.RegisterBroker(ctx, meta.Registration{
-		ID: n.conf.NodeID, Host: n.host, Port: n.port, Rack: n.conf.Rack, Incarnation: topic.NewID()})
-	if err != nil {
+	if n.clustered() {
+		n.control.Watch(n.meta.Image)
+		return nil // it registers when it can be reached
+	}
+	if _, err = n.meta.RegisterBroker(ctx, n.registration()); err != nil {
 		return fmt.Errorf("register broker %d: %w", n.conf.NodeID, err)
 	}
 	return nil
@@ -368,8 +396,12 @@ func (n *node) openReplica(context.Context) (err error) {
 	cfg := replica.DefaultConfig()
 	cfg.NodeID, cfg.Broker = n.conf.NodeID, &n.conf
 	cfg.RetentionCheckInterval = time.Duration(n.conf.LogRetentionCheckIntervalMillis) * time.Millisecond
-	n.replica, err = replica.NewManager(cfg, replica.Deps{
-		Hot: n.hot, Archive: n.archive, Tier: n.tier, Meta: n.meta, Logger: n.log.With("room", "replica")})
+	deps := replica.Deps{Hot: n.hot, Archive: n.archive, Tier: n.tier, Meta: n.meta, Logger: n.log.With("room", "replica")}
+	if n.clustered() {
+		deps.BrokerEpoch = n.brokerEpoch
+		deps.Peers = replica.OverNetwork(n.peerConfig())
+	}
+	n.replica, err = replica.NewManager(cfg, deps)
 	if err != nil {
 		return fmt.Errorf("start the partitions: %w", err)
 	}
@@ -383,13 +415,13 @@ var _ coordinator.Log = (*replica.Journal)(nil)
 
 func (n *node) openGroups(context.Context) (err error) {
 	n.groups, err = coordinator.Open(coordinator.ConfigFrom(&n.conf), coordinator.Deps{
-		Log: n.replica.Journal(topic.ConsumerOffsets), Metadata: n.meta, Fenced: replica.Fenced, Logger: n.log.With("room", "coordinator")})
+		Log: n.replica.Journal(topic.ConsumerOffsets), Metadata: broker.Topics{Node: n.meta, Controller: n.control}, Fenced: replica.Fenced, Logger: n.log.With("room", "coordinator")})
 	if err != nil {
 		return fmt.Errorf("start the group coordinator: %w", err)
 	}
 	n.onClose("group coordinator", n.groups.Close)
 	n.txns, err = coordinator.OpenTransactions(coordinator.ConfigFrom(&n.conf), coordinator.TxnDeps{
-		Log: n.replica.Journal(topic.TransactionState), Metadata: n.meta, Markers: lateBroker{n},
+		Log: n.replica.Journal(topic.TransactionState), Metadata: broker.Topics{Node: n.meta, Controller: n.control}, Markers: lateBroker{n},
 		ProducerID: lateBroker{n}.ProducerID, Logger: n.log.With("room", "coordinator")})
 	if err != nil {
 		return fmt.Errorf("start the transaction coordinator: %w", err)
@@ -419,14 +451,19 @@ func (b lateBroker) ProducerID(ctx context.Context) (int64, error) {
 var errNotServing = errors.New("the broker does not serve yet")
 
 func (n *node) openBroker(context.Context) error {
-	n.broker = broker.New(broker.ConfigFrom(&n.conf), broker.Deps{
+	deps := broker.Deps{
 		Partitions: broker.Replicas(n.replica), Metadata: n.meta, Groups: n.groups, Transactions: n.txns, Settings: &n.conf,
 		DiskSpace: func() (total, free uint64, err error) {
 			u := n.hot.Usage()
 			return u.DiskTotal, u.DiskFree, nil
 		},
 		Logger: n.log.With("room", "broker"),
-	})
+	}
+	if n.clustered() {
+		deps.Controlled, deps.Controller = broker.ControllerOf(n.meta), n.control
+		deps.Brokers = broker.NewBrokers(n.peers, n.meta.Image)
+	}
+	n.broker = broker.New(broker.ConfigFrom(&n.conf), deps)
 	n.door.Store(n.broker)
 	n.onClose("front door", n.broker.Close)
 	return nil

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/varvelog/varve/broker"
+	"github.com/varvelog/varve/hot"
+	"github.com/varvelog/varve/meta"
+	"github.com/varvelog/varve/meta/topic"
+	"github.com/varvelog/varve/replica/peer"
+)
+
+// clustered reports whether the node is, or may become, one of several: it has
+// a listener for the metadata quorum.
+func (n *node) clustered() bool { return n.transport != nil }
+
+func (n *node) peerConfig() peer.Config {
+	return peer.Config{ClientID: fmt.Sprintf("broker-%d", n.conf.NodeID), Logger: n.log.With("room", "peer")}
+}
+
+// openPeers makes ready for connections to other brokers.
+func (n *node) openPeers() {
+	if !n.clustered() {
+		return
+	}
+	n.peers = peer.NewPool(n.peerConfig())
+	n.onClose("connections to other brokers", func(context.Context) error { return n.peers.Close() })
+	n.control = broker.NewController(n.peers, n.conf.ControllerQuorumBootstrapServers)
+}
+
+// probeBroker reports whether nothing listens where a broker did.
+func probeBroker(ctx context.Context, b meta.Broker) bool {
+	return peer.Probe(ctx, nil, peer.Address(b.Host, b.Port)) == peer.Gone
+}
+
+// registration is how this start of the broker presents itself.
+func (n *node) registration() meta.Registration {
+	return meta.Registration{
+		ID: n.conf.NodeID, Host: n.host, Port: n.port, Rack: n.conf.Rack, Incarnation: topic.NewID(), RaftAddress: n.raftAt,
+		ClusterID: n.meta.Image().ClusterID,
+	}
+}
+
+// brokerEpoch is the epoch of the registration that holds; 0 before the first.
+func (n *node) brokerEpoch() int64 {
+	if m := n.member.Load(); m != nil {
+		return m.Self().Epoch
+	}
+	return 0
+}
+
+// unfencedNews is how often a node that is not let in yet says so.
+const unfencedNews = 10 * time.Second
+
+// join registers the broker and returns when the cluster counts on it.
+func (n *node) join(ctx context.Context) error {
+	r := n.registration()
+	r.WantVote = n.conf.Votes()
+	r.MayLackRecords = !n.hot.Clean() && n.conf.VarveDurability == hot.Replicated.String()
+	m, err := meta.Join(ctx, meta.MemberConfig{
+		Registration: r,
+		Interval:     time.Duration(n.conf.BrokerHeartbeatIntervalMillis) * time.Millisecond,
+		Timeout:      time.Duration(n.conf.BrokerSessionTimeoutMillis) * time.Millisecond,
+		Patience:     time.Duration(n.conf.InitialRegistrationTimeoutMillis) * time.Millisecond,
+	}, meta.MemberDeps{Quorum: n.meta, Logger: n.log.With("room", "meta")})
+	if err != nil {
+		return fmt.Errorf("%w%s", err, n.joinHint(err))
+	}
+	n.member.Store(m)
+	n.onClose("membership", n.leave)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	news := time.NewTicker(unfencedNews)
+	defer news.Stop()
+	for m.Fenced() {
+		select {
+		case <-tick.C:
+		case <-news.C:
+			n.log.Warn("the cluster does not let this broker serve yet", "node", n.conf.NodeID, "metadata_index", n.meta.Image().Index, "epoch", m.Self().Epoch)
+		case err := <-n.failed:
+			n.failed <- err
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// joinHint says what to do about a registration that was refused or not answered.
+func (n *node) joinHint(err error) string {
+	switch {
+	case errors.Is(err, meta.ErrInconsistentCluster):
+		return fmt.Sprintf("; the data in %s belongs to another cluster: name that cluster's brokers, or another directory in log.dirs", n.dir)
+	case errors.Is(err, meta.ErrDuplicateBroker):
+		return fmt.Sprintf("; another node with node.id=%d runs: give this one an id of its own", n.conf.NodeID)
+	case !errors.Is(err, meta.ErrNotController) && !errors.Is(err, context.DeadlineExceeded):
+		return ""
+	}
+	if servers := n.conf.ControllerQuorumBootstrapServers; len(servers) > 0 {
+		return fmt.Sprintf("; none of controller.quorum.bootstrap.servers=%s (--join) led to the cluster's controller: they are Kafka addresses of running brokers", strings.Join(servers, ","))
+	}
+	return fmt.Sprintf("; a majority of controller.quorum.voters=%s must run and reach each other at these addresses", strings.Join(n.conf.ControllerQuorumVoters, ","))
+}
+
+const (
+	// leaveLimit bounds a controlled shutdown: then the node ends, and the
+	// controller finds out for itself.
+	leaveLimit = 30 * time.Second
+	// leaveCheck is how often a node that is leaving looks whether the
+	// controller has given it up.
+	leaveCheck = 100 * time.Millisecond
+)
+
+// leave hands the leaderships over and ends the membership. When no controller
+// answers for a session's time, nobody counts on this broker any more.
+func (n *node) leave(ctx context.Context) error {
+	m := n.member.Load()
+	defer m.Close()
+	if !n.conf.ControlledShutdownEnable {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, leaveLimit)
+	defer cancel()
+	began := time.Now()
+	done := make(chan error, 1)
+	go func() { done <- m.Shutdown(ctx) }()
+	tick := time.NewTicker(leaveCheck)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-done:
+			if err != nil {
+				n.log.Warn("leaderships were not handed over", "node", n.conf.NodeID, "err", err)
+				return nil
+			}
+			n.log.Info("leaderships handed over", "node", n.conf.NodeID, "took", time.Since(began).Round(time.Millisecond))
+			return nil
+		case <-tick.C:
+			if !m.Lease() {
+				cancel()
+			}
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/varvelog/varve/integration/nodetest"
+)
+
+// replicated are the settings of a topic that survives the loss of a node.
+var replicated = map[string]string{"min.insync.replicas": "2"}
+
+// stream produces numbered records with acks=all, one after the other, until
+// it is told to stop, and remembers which were acknowledged.
+type stream struct {
+	t     *testing.T
+	topic string
+	stop  context.CancelFunc
+	done  chan struct{}
+
+	mu      sync.Mutex // guards the following
+	acked   []int
+	longest time.Duration
+	when    int // the record that waited longest
+}
+
+func startStream(t *testing.T, c *nodetest.Cluster, topic string) *stream {
+	s := &stream{t: t, topic: topic, done: make(chan struct{})}
+	cl := c.Client(kgo.DefaultProduceTopic(topic), kgo.RequiredAcks(kgo.AllISRAcks()), kgo.RecordPartitioner(kgo.RoundRobinPartitioner()),
+		kgo.ProducerLinger(0), kgo.RecordDeliveryTimeout(time.Minute))
+	var ctx context.Context
+	ctx, s.stop = context.WithCancel(context.Background())
+	go func() {
+		defer close(s.done)
+		for i := 0; ctx.Err() == nil; i++ {
+			began := time.Now()
+			err := cl.ProduceSync(context.Background(), &kgo.Record{Value: fmt.Append(nil, i)}).FirstErr()
+			took := time.Since(began)
+			s.mu.Lock()
+			if err == nil {
+				s.acked = append(s.acked, i)
+			}
+			if took > s.longest {
+				s.longest, s.when = took, i
+			}
+			s.mu.Unlock()
+			if err != nil {
+				t.Errorf("record %d: %v", i, err)
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() { s.stop(); <-s.done })
+	return s
+}
+
+// progress waits until n further records were acknowledged.
+func (s *stream) progress(n int) {
+	s.t.Helper()
+	s.mu.Lock()
+	from := len(s.acked)
+	s.mu.Unlock()
+	nodetest.Eventually(s.t, time.Minute, "records are acknowledged", func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if got := len(s.acked) - from; got < n {
+			return fmt.Errorf("%d of %d", got, n)
+		}
+		return nil
+	})
+}
+
+// verify stops the stream and reads everything back: every acknowledged record
+// is there, once.
+func (s *stream) verify(c *nodetest.Cluster) {
+	s.t.Helper()
+	s.stop()
+	<-s.done
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.t.Logf("%d records acknowledged; the longest took %v (record %d)", len(s.acked), s.longest.Round(time.Millisecond), s.when)
+	cl := c.Client(kgo.ConsumeTopics(s.topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	seen := map[string]int{}
+	for len(seen) < len(s.acked) {
+		fs := cl.PollFetches(ctx)
+		if ctx.Err() != nil {
+			s.t.Fatalf("%d of %d acknowledged records were read", len(seen), len(s.acked))
+		}
+		fs.EachError(func(topic string, p int32, err error) {
+			if !errors.Is(err, kerr.NotLeaderForPartition) {
+				s.t.Logf("fetch %s-%d: %v", topic, p, err)
+			}
+		})
+		fs.EachRecord(func(r *kgo.Record) { seen[string(r.Value)]++ })
+	}
+	for _, i := range s.acked {
+		if n := seen[fmt.Sprint(i)]; n != 1 {
+			s.t.Errorf("record %d was read %d times", i, n)
+		}
+	}
+}
+
+// Each of three nodes is killed in turn, and comes back.
+func TestKillingAnyNodeLosesNothing(t *testing.T) {
+	c := nodetest.StartCluster(t, nodetest.ClusterOptions{})
+	c.CreateTopic("events", 6, 3, replicated)
+	s := startStream(t, c, "events")
+	for _, n := range c.Nodes() {
+		s.progress(50)
+		n.Kill()
+		s.progress(50)
+		n.Restart()
+		c.WaitInSync(time.Minute, "events")
+	}
+	s.progress(50)
+	s.verify(c)
+}
