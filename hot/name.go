@@ -30,24 +30,26 @@ import (
 //	*.deleted       waiting for file.delete.delay.ms
 //	*.tmp           an unfinished write
 const (
-	lockName      = "lock"
-	markerName    = "clean-shutdown"
-	journalName   = "journal"
-	metadataName  = "partition.metadata"
-	epochsName    = "leader-epochs"
-	deleteSuffix  = "-delete"
-	logExt        = ".log"
-	indexExt      = ".index"
-	txnExt        = ".txnindex"
-	snapshotExt   = ".snapshot"
-	tmpExt        = ".tmp"
-	deletedExt    = ".deleted"
-	cleanedExt    = ".cleaned"
-	swapExt       = ".swap"
-	dirTopicMax   = 200
-	idTextSize    = 22
-	offsetDigits  = 20
-	cutNameMarker = "~"
+	lockName    = "lock"
+	markerName  = "clean-shutdown"
+	journalName = "journal"
+	// format: do not rename
+	brokerEpochName = "broker-epoch"
+	metadataName    = "partition.metadata"
+	epochsName      = "leader-epochs"
+	deleteSuffix    = "-delete"
+	logExt          = ".log"
+	indexExt        = ".index"
+	txnExt          = ".txnindex"
+	snapshotExt     = ".snapshot"
+	tmpExt          = ".tmp"
+	deletedExt      = ".deleted"
+	cleanedExt      = ".cleaned"
+	swapExt         = ".swap"
+	dirTopicMax     = 200
+	idTextSize      = 22
+	offsetDigits    = 20
+	cutNameMarker   = "~"
 )
 
 // partitionDirName is the directory of p.

@@ -28,6 +28,8 @@ type Store struct {
 	stats   Stats
 	clean   bool // the last close was clean: the journal says it all
 
+	brokerEpoch int64 // as found at Open
+
 	space    space
 	newDirs  atomic.Bool // the data directory has entries that are not synced
 	failed   atomic.Pointer[error]
@@ -124,6 +126,9 @@ func (s *Store) load() error {
 		if err := s.fs.SyncDir(s.config.Dir); err != nil {
 			return fmt.Errorf("remove clean-shutdown marker: %w", err)
 		}
+	}
+	if s.brokerEpoch, err = readBrokerEpoch(s.fs, s.config.Dir); err != nil {
+		return err
 	}
 	j, sum, err := openJournal(s.fs, s.config.Dir)
 	if err != nil {
@@ -303,6 +308,9 @@ func (s *Store) OnSealed(fn func(*Log)) { s.onSealed.Store(&fn) }
 
 // Stats counts what the store did.
 func (s *Store) Stats() *Stats { return &s.stats }
+
+// Durability is what Durable means in this store.
+func (s *Store) Durability() Durability { return s.config.Durability }
 
 // Clean says whether the last close was clean.
 func (s *Store) Clean() bool { return s.clean }

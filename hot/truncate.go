@@ -13,7 +13,9 @@ import (
 
 // TruncateTo removes everything at and beyond off, for a follower whose tail
 // is not the leader's. A batch that holds off goes as a whole. Readers of the
-// removed part may see an error.
+// removed part may see an error. Epochs that begin at off or beyond go too,
+// also when there are no records to remove: who led without writing may be
+// sent records of an earlier epoch.
 func (l *Log) TruncateTo(off int64) error {
 	l.maintMu.Lock()
 	defer l.maintMu.Unlock()
@@ -23,12 +25,35 @@ func (l *Log) TruncateTo(off int64) error {
 		return err
 	}
 	if off >= l.offsets.end.Load() {
-		return nil
+		return l.dropEpochsLocked(off)
 	}
 	if local := l.offsets.localStart.Load(); off < local {
 		return fmt.Errorf("truncate to %d, local log starts at %d: %w", off, local, ErrOffsetOutOfRange)
 	}
 	return l.truncateLocked(off)
+}
+
+// dropEpochsLocked forgets, durably, the epochs that begin at off or beyond. It
+// needs maintMu and appendMu. The journal alone decides how many there are, so
+// it goes first.
+func (l *Log) dropEpochsLocked(off int64) error {
+	chain, err := l.loadChain()
+	if err != nil {
+		return err
+	}
+	kept := chain.TruncateEnd(off)
+	if len(kept) == len(chain) {
+		return nil
+	}
+	l.setChain(kept)
+	l.saved.epoch, l.saved.epochs = *l.latest.Load(), uint32(len(kept))
+	if err := errors.Join(l.store.journal.put(keyOf(l.part), l.saved), l.store.journal.sync()); err != nil {
+		return l.fail("writing the journal", err)
+	}
+	if err := l.saveEpochs(kept, false); err != nil {
+		return l.fail("writing leader epochs", err)
+	}
+	return nil
 }
 
 // truncateLocked needs maintMu and appendMu. The journal goes first: a crash

@@ -31,6 +31,9 @@ type Partition struct {
 
 	following atomic.Pointer[followed] // the leadership that this broker follows; changes under leading
 
+	wholeIn atomic.Int64 // leader epoch in which an unclean leader's log was made whole
+	mending atomic.Bool  // that is being done
+
 	counted atomic.Int64 // what isr.Own is, for a look without the lock
 	mu      sync.Mutex   // guards the following
 	isr     isr.Leader

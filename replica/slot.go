@@ -173,6 +173,10 @@ func (m *Manager) apply(s *slot, want desired) error {
 		s.p = p
 	}
 	s.p.configure(want.settings)
+	if want.leads && !m.whole(s.p, want.state) {
+		m.table.set(s.id, s.p)
+		return nil
+	}
 	if want.leads {
 		if err := s.p.lead(want.state); err != nil {
 			if errors.Is(err, ErrClosed) {
@@ -201,6 +205,7 @@ func (m *Manager) open(id topic.Partition, set *settings) (*Partition, error) {
 	p.role.Store(&role{err: ErrNotLeader, epoch: NoEpoch, leader: NoReplica})
 	p.settings.Store(set)
 	p.counted.Store(isr.NoProgress)
+	p.wholeIn.Store(int64(NoEpoch))
 	o := log.Offsets()
 	log.OnDurable(func() { p.progress() })
 	if o.End > o.LocalStart {

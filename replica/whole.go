@@ -1,0 +1,86 @@
+package replica
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/varvelog/varve/meta/topic"
+	"github.com/varvelog/varve/replica/isr"
+)
+
+// A leader that was elected uncleanly has to make its log whole before it serves: what the bucket has committed stands, and
+// its own log gives way where it differs. Without a bucket there is nothing better than its own log.
+
+// whole says whether the partition may be led in an epoch. If the bucket has to be asked first, that is begun: the partition
+// comes back to the workers when it is done.
+func (m *Manager) whole(p *Partition, l isr.Leadership) bool {
+	if !l.Recovering || !p.tiered() || p.wholeIn.Load() == int64(l.Epoch) {
+		return true
+	}
+	// Nobody is followed or led meanwhile.
+	p.follow(isr.Leadership{Leader: NoReplica, Epoch: l.Epoch, Unclean: l.Unclean})
+	if p.mending.CompareAndSwap(false, true) {
+		m.wg.Go(func() {
+			p.makeWhole(m.running, l.Epoch)
+			p.mending.Store(false)
+			m.again(p.id)
+		})
+	}
+	return false
+}
+
+// mendRetry is how long a bucket that does not answer is left alone.
+const mendRetry = time.Second
+
+// makeWhole compares the log with the bucket, until the bucket answers or the epoch is over.
+func (p *Partition) makeWhole(ctx context.Context, epoch int32) {
+	for tries := 0; p.role.Load().epoch == epoch && !p.role.Load().final(); tries++ {
+		err := p.takeBucket(ctx, epoch)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		if tries == 0 {
+			p.logger().Warn("leader elected uncleanly waits for the bucket", "leader_epoch", epoch, "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(mendRetry):
+		}
+	}
+}
+
+func (p *Partition) takeBucket(ctx context.Context, epoch int32) error {
+	ctx, cancel := context.WithTimeout(ctx, rebuildLimit)
+	defer cancel()
+	s, err := p.bucketEnd(ctx)
+	if err != nil {
+		return err
+	}
+	p.leading.Lock()
+	defer p.leading.Unlock()
+	if r := p.role.Load(); r.epoch != epoch || r.err == nil || r.final() || p.following.Load() != nil {
+		return nil // another epoch by now
+	}
+	v := p.view()
+	if s.exists() && isr.Yields(v, isr.Archive{Start: s.start, End: s.end, Lineage: s.chain}) {
+		p.logger().Error("leader elected uncleanly takes the bucket's records over its own", "leader_epoch", epoch,
+			"end", v.End, "high_watermark", v.HighWatermark, "bucket_end", s.end)
+		if err := p.startAfter(s); err != nil {
+			return fmt.Errorf("take the bucket's records: %w", p.fromLog(err))
+		}
+	}
+	p.wholeIn.Store(int64(epoch))
+	return nil
+}
+
+// again brings a partition back to the workers.
+func (m *Manager) again(id topic.Partition) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s, ok := m.slots[keyOf(id)]; ok && !m.closed {
+		s.pending = true
+		m.queueLocked(s, false)
+	}
+}
