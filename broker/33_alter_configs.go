@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -74,12 +75,9 @@ func (s *Server) alterConfigs(r *request, changes []configChange, validateOnly b
 }
 
 // checkOwn refuses settings of another broker: only a broker itself knows whether it could run with them. What came in an
-// envelope was checked by the broker that it was sent to.
+// envelope was sent to another broker than this one, and a broker that is to be emptied may be one that cannot be asked.
 func (s *Server) checkOwn(r *request, c *meta.ConfigChange) error {
-	if r.enveloped {
-		return nil
-	}
-	if c.Kind != meta.BrokerConfig || c.Name == "" {
+	if r.enveloped || c.Kind != meta.BrokerConfig || c.Name == "" || !slices.ContainsFunc(c.Edits, func(e meta.ConfigEdit) bool { return e.Name != meta.DrainSetting }) {
 		return nil
 	}
 	id, err := strconv.ParseInt(c.Name, 10, 32)

@@ -78,6 +78,64 @@ func TestTenThousandPartitionsStayCheap(t *testing.T) {
 	}
 }
 
+// threeBrokers has so many topics with so many partitions each, on three
+// brokers; the first leads a third of them.
+func threeBrokers(tb testing.TB, topics, partitions int) (*Image, *conf.Broker) {
+	tb.Helper()
+	b, err := conf.ParseBroker(nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	img := newImage()
+	apply := func(changes []Change) {
+		next, err := img.Apply(Command{Base: img.Index, Changes: changes}, img.Index+1)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		img = next
+	}
+	apply([]Change{RegisterBroker{ID: 1}, RegisterBroker{ID: 2}, RegisterBroker{ID: 3}})
+	for i := range topics {
+		r, changes := decideCreateTopics(img, &b, []NewTopic{{Name: fmt.Sprintf("topic-%05d", i), Partitions: int32(partitions), ReplicationFactor: 3}}, topic.NewID)
+		if r[0].Err != nil {
+			tb.Fatal(r[0].Err)
+		}
+		apply(changes)
+	}
+	return img, &b
+}
+
+// BenchmarkFence is what a dead broker costs the controller: the decision, the
+// command's encoding, and the new image. min.insync.replicas of 3 makes every
+// partition get an ELR, too.
+func BenchmarkFence(b *testing.B) {
+	for _, shape := range []struct{ topics, partitions int }{{1, 10_000}, {1000, 10}} {
+		for _, least := range []string{"1", "3"} {
+			b.Run(fmt.Sprintf("topics=%d/partitions=10000/min=%s", shape.topics, least), func(b *testing.B) {
+				img, broker := threeBrokers(b, shape.topics, shape.partitions)
+				rules, err := broker.With(map[string]string{"min.insync.replicas": least})
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.ReportAllocs()
+				for b.Loop() {
+					changes, err := decideBroker(img, &rules, ChangeBroker{ID: 1, Epoch: img.Brokers[1].Epoch, Fenced: true})
+					if err != nil {
+						b.Fatal(err)
+					}
+					c := Command{Base: img.Index, Changes: changes}
+					if len(c.Encode()) == 0 {
+						b.Fatal("no command")
+					}
+					if _, err := img.Apply(c, img.Index+1); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
 func BenchmarkApplyOneTopic(b *testing.B) {
 	for _, topics := range []int{10, 10_000} {
 		b.Run(fmt.Sprintf("topics=%d", topics), func(b *testing.B) {

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/varvelog/varve/meta/conf"
+	"github.com/varvelog/varve/meta/topic"
 )
 
 // Config says who this node is and how its quorum behaves.
@@ -70,6 +71,10 @@ type Deps struct {
 	// nothing listens at its address. Anything else, silence above all, is
 	// false. nil means that silence alone fences brokers.
 	Probe func(ctx context.Context, b Broker) bool
+	// Sizes tells how many bytes a replica of each partition takes, for the
+	// balancer; what it does not know counts as 0. nil means that replicas are
+	// only counted.
+	Sizes func(ctx context.Context) (map[topic.Partition]int64, error)
 	// Logger; nil discards.
 	Logger *slog.Logger
 	// Fatal is called once, from a goroutine of its own, when the log store has

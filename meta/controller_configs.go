@@ -308,6 +308,7 @@ func checkConfigs(img *Image, static *conf.Broker, node int32, r ConfigResource,
 // perBroker are the settings that make sense for one broker only.
 var perBroker = map[string]bool{
 	"listeners": true, "advertised.listeners": true, "listener.security.protocol.map": true, "principal.builder.class": true,
+	DrainSetting: true,
 }
 
 // checkBrokerConfigs allows dynamic settings only, and those only with values

@@ -163,6 +163,7 @@ func assignNewTopic(img *Image, b *conf.Broker, t *NewTopic, place *placer) ([]P
 	if factor == -1 {
 		factor = b.DefaultReplicationFactor
 	}
+	place.start(nil)
 	parts, err := placePartitions(img, place, int(n), int(factor))
 	if err != nil {
 		return nil, refuse(ErrInvalidReplicationFactor, "Unable to replicate the partition %d time(s): %s", factor, err.Error())
@@ -412,9 +413,10 @@ func morePartitions(img *Image, m *MorePartitions, place *placer) (AddPartitions
 	case add > partitionsPerRequestMax:
 		return none, refuse(ErrPolicyViolation, "Excessively large number of additional partitions per request.")
 	}
-	factor := len(t.Partitions[0].Replicas)
+	factor := len(except(t.Partitions[0].Replicas, t.Partitions[0].RemovingReplicas))
 	change := AddPartitions{ID: t.ID, First: int32(have)}
 	if m.Assignment == nil {
+		place.start(t.Partitions)
 		parts, err := placePartitions(img, place, add, factor)
 		if err != nil {
 			return none, err

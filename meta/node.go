@@ -62,6 +62,8 @@ type Node struct {
 	decide sync.Mutex // held from an image to the command decided on it; guards term
 	term   uint64     // the term in which this node's image is known to be the newest
 
+	elections electionCounts
+
 	closing sync.Once
 	closed  error
 	failure atomic.Pointer[error]
@@ -195,6 +197,7 @@ func (n *Node) startRaft(snapshots raft.SnapshotStore, has bool) error {
 	n.wg.Go(n.watchLeader)
 	n.wg.Go(n.takeSnapshots)
 	n.wg.Go(n.liveness.run)
+	n.wg.Go(n.runBalancer)
 	n.wg.Go(n.stopRaft)
 	n.subs.add(n.remember())
 	return nil

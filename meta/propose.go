@@ -34,6 +34,9 @@ func (n *Node) change(ctx context.Context, dryRun bool, decide decision) (*Image
 			return img, err
 		}
 		next, err := n.commit(ctx, Command{Base: img.Index, Changes: changes})
+		if err == nil {
+			n.elections.count(n.log, img, changes)
+		}
 		if !errors.Is(err, ErrStale) || retry == staleRetries {
 			return next, err
 		}

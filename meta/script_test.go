@@ -106,6 +106,20 @@ func (s *script) run(out *strings.Builder, d *datadriven.TestData) error {
 		return s.elect(out, d)
 	case "reassign":
 		return s.reassign(out, d)
+	case "balance":
+		moves, changes := decideMoves(s.img, &s.broker, nextMoves(s.img, &s.broker, s.sizes(d.Input)))
+		for _, m := range moves {
+			fmt.Fprintf(out, "%s-%d %v -> %v bytes=%d %s\n", m.Topic, m.Index, m.From, m.To, m.Bytes, m.Why)
+		}
+		return s.applyAndPrint(out, changes)
+	case "catch-up":
+		return s.catchUp(out)
+	case "preferred":
+		changes, _ := decidePreferred(s.img, &s.broker)
+		return s.applyAndPrint(out, changes)
+	case "holds":
+		fmt.Fprintf(out, "%d replicas\n", s.img.Holds(int32(argInt(d, "id", 0))))
+		return nil
 	case "reassignments":
 		for _, r := range s.img.Reassignments(nil) {
 			fmt.Fprintf(out, "%s-%d replicas=%v adding=%v removing=%v\n", r.Topic, r.Index, r.Replicas, r.Adding, r.Removing)
@@ -391,6 +405,42 @@ func (s *script) reassign(out *strings.Builder, d *datadriven.TestData) error {
 		}
 	}
 	return s.applyAndPrint(out, changes)
+}
+
+// sizes reads how large partitions are: topic, index, bytes.
+func (s *script) sizes(input string) map[topic.Partition]int64 {
+	bytes := make(map[topic.Partition]int64)
+	for line := range strings.Lines(input) {
+		fields := strings.Fields(line)
+		bytes[s.img.Topic(fields[0]).Key(int32(atoi(fields[1])))] = int64(atoi(fields[2]))
+	}
+	return bytes
+}
+
+// catchUp has every leader report all its live replicas in sync.
+func (s *script) catchUp(out *strings.Builder) error {
+	before := s.img
+	for _, t := range before.Topics() {
+		for i := range t.Partitions {
+			p := &t.Partitions[i]
+			w := AlterPartition{ID: t.ID, Index: int32(i), LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch}
+			for _, id := range activeOf(s.img, p.Replicas) {
+				w.ISR = append(w.ISR, BrokerState{ID: id, Epoch: s.img.Brokers[id].Epoch})
+			}
+			if p.Leader == NoLeader || len(w.ISR) == len(p.ISR) {
+				continue
+			}
+			_, changes, err := decideAlterPartition(s.img, &s.broker, p.Leader, s.img.Brokers[p.Leader].Epoch, []AlterPartition{w})
+			if err != nil {
+				return err
+			}
+			if err := s.apply(changes); err != nil {
+				return err
+			}
+		}
+	}
+	s.printChanged(out, before)
+	return nil
 }
 
 func (s *script) print(out *strings.Builder) {

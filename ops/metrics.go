@@ -42,6 +42,13 @@ var (
 	activeControllers = gauge("kafka_controller_kafkacontroller_activecontrollercount", "1 on the node that is the active controller.")
 	topicCount        = gauge("kafka_controller_kafkacontroller_globaltopiccount", "Topics in the cluster.")
 	partitionTotal    = gauge("kafka_controller_kafkacontroller_globalpartitioncount", "Partitions in the cluster.")
+	activeBrokers     = gauge("kafka_controller_kafkacontroller_activebrokercount", "Brokers that are not fenced, as this node knows.")
+	fencedBrokers     = gauge("kafka_controller_kafkacontroller_fencedbrokercount", "Brokers that are fenced, as this node knows.")
+	offlinePartitions = gauge("kafka_controller_kafkacontroller_offlinepartitionscount", "Partitions without a leader.")
+	imbalanced        = gauge("kafka_controller_kafkacontroller_preferredreplicaimbalancecount", "Partitions led by another than their preferred leader.")
+	reassigning       = gauge("varve_controller_reassigningpartitions", "Partitions whose replicas are being changed.")
+	elections         = counter("kafka_controller_controllerstats_leaderelections_total", "Elections that this node has decided on since it started.")
+	uncleanElections  = counter("kafka_controller_controllerstats_uncleanleaderelections_total", "Elections that may have lost acknowledged records, of those that this node has decided on since it started.")
 	partitionCount    = gauge("kafka_server_replicamanager_partitioncount", "Partitions this node holds.")
 	leaderCount       = gauge("kafka_server_replicamanager_leadercount", "Partitions this node leads and serves.")
 	offlineReplicas   = gauge("kafka_server_replicamanager_offlinereplicacount", "Partitions this node holds but cannot serve.")
@@ -131,6 +138,14 @@ func (r *rooms) cluster(ch chan<- prometheus.Metric) {
 	activeControllers.send(ch, truth(r.deps.Meta.IsController()))
 	topicCount.send(ch, float64(img.TopicCount()))
 	partitionTotal.send(ch, float64(img.PartitionCount()))
+	state := r.deps.Meta.State()
+	activeBrokers.send(ch, float64(state.Active))
+	fencedBrokers.send(ch, float64(state.Fenced))
+	offlinePartitions.send(ch, float64(state.Offline))
+	imbalanced.send(ch, float64(state.NotPreferred))
+	reassigning.send(ch, float64(state.Reassigning))
+	elections.send(ch, float64(state.Elections))
+	uncleanElections.send(ch, float64(state.UncleanElections))
 }
 
 // topicSum adds up what a topic's partitions have in the bucket.

@@ -55,6 +55,10 @@ type Broker struct {
 	DefaultReplicationFactor int16
 	MinInsyncReplicas        int32
 
+	// Leadership.
+	AutoLeaderRebalanceEnable           bool
+	LeaderImbalanceCheckIntervalSeconds int64
+
 	// Logs.
 	LogRetentionCheckIntervalMillis              int64
 	LogInitialTaskDelayMillis                    int64
@@ -126,6 +130,10 @@ type Broker struct {
 	VarveRequestMemoryBytes             int64
 	VarveDiskReserveBytes               int64 // -1 means 1 GiB or 5 % of the disk, whichever is smaller
 	VarveHTTPListen                     string
+	VarveBalancerEnable                 bool
+	VarveBalancerIntervalMillis         int64
+	VarveBalancerMovesMax               int32
+	VarveBalancerThresholdPercent       int32
 	remoteStorageSystemEnable           bool
 	given                               map[string]string
 	topicDefaults                       map[string]any
@@ -239,10 +247,16 @@ func (b *Broker) fillServer(v parsed) {
 	b.DeleteTopicEnable = v.flag("delete.topic.enable")
 	b.NumPartitions = v.i32("num.partitions")
 	b.DefaultReplicationFactor = int16(min(v.i32("default.replication.factor"), math.MaxInt16))
+	b.AutoLeaderRebalanceEnable = v.flag("auto.leader.rebalance.enable")
+	b.LeaderImbalanceCheckIntervalSeconds = v.i64("leader.imbalance.check.interval.seconds")
 	b.MinInsyncReplicas = v.i32("min.insync.replicas")
 	b.VarveDurability = v.str("varve.durability")
 	b.VarveRequestMemoryBytes = v.i64("varve.request.memory.bytes")
 	b.VarveHTTPListen = v.str("varve.http.listen")
+	b.VarveBalancerEnable = v.flag("varve.balancer.enable")
+	b.VarveBalancerIntervalMillis = v.i64("varve.balancer.interval.ms")
+	b.VarveBalancerMovesMax = v.i32("varve.balancer.moves.max")
+	b.VarveBalancerThresholdPercent = v.i32("varve.balancer.threshold.percent")
 	b.BrokerHeartbeatIntervalMillis = v.i32("broker.heartbeat.interval.ms")
 	b.BrokerSessionTimeoutMillis = v.i32("broker.session.timeout.ms")
 }

@@ -2,6 +2,11 @@ package conf
 
 // brokerVarveDefs are the settings that only Varve has.
 var brokerVarveDefs = []Def{
+	def("varve.balancer.drain", Boolean, "false", "Whether this broker is to be emptied: the controller moves its replicas to others and gives it no new ones.", dynamic),
+	def("varve.balancer.enable", Boolean, "false", "Whether the controller moves replicas by itself, so that brokers hold as many of them, and as many bytes, as each other.", dynamic),
+	def("varve.balancer.interval.ms", Long, "60000", "How often the controller looks whether replicas are to be moved, in milliseconds.", atLeast(100)),
+	def("varve.balancer.moves.max", Int, "4", "The most partitions that the controller moves at once, by itself or to empty a broker.", atLeast(1), dynamic),
+	def("varve.balancer.threshold.percent", Int, "10", "How far brokers may be from the mean, in percent, before replicas are moved.", between(1, 1000), dynamic),
 	def("varve.disk.reserve.bytes", Long, "", "How many bytes stay free on the data disk: writes are refused before it gets fuller; null means 1 GiB or 5 % of the disk, whichever is smaller.", null, atLeast(0), dynamic),
 	def("varve.durability", String, "fsync", `When a replica counts towards the high watermark: "fsync" once its records are synced to disk, "replicated" once they are in the page cache, which a power cut of all replicas at once can undo.`, oneOf("fsync", "replicated")),
 	def("varve.http.listen", String, "", "The address of metrics, health and console, host:port; empty means none."),
