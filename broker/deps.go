@@ -88,6 +88,12 @@ type Metadata interface {
 	CreatePartitions(ctx context.Context, topics []meta.MorePartitions, validateOnly bool) ([]meta.TopicResult, error)
 	AllocateProducerIDs(ctx context.Context, broker int32, epoch int64) (meta.ProducerIDs, error)
 	AlterConfigs(ctx context.Context, changes []meta.ConfigChange, validateOnly bool) ([]meta.ConfigResult, error)
+	ElectLeaders(ctx context.Context, unclean bool, partitions []meta.PartitionRef) ([]meta.ElectionResult, error)
+	AlterReassignments(ctx context.Context, wishes []meta.Reassign, factorMayChange bool) ([]meta.ReassignResult, error)
+	UnregisterBroker(ctx context.Context, id int32) error
+	Quorum() (meta.Quorum, error)
+	AddVoter(ctx context.Context, id int32, address string) error
+	RemoveVoter(ctx context.Context, id int32) error
 }
 
 var _ Metadata = (*meta.Node)(nil)

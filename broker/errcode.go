@@ -89,6 +89,8 @@ const (
 	codeInconsistentTopicID         int16 = 103
 	codeFetchSessionTopicIDError    int16 = 106
 	codeOffsetMovedToTieredStorage  int16 = 109
+	codeDuplicateVoter              int16 = 126
+	codeVoterNotFound               int16 = 127
 	codeMismatchedEndpointType      int16 = 114
 	codeUnsupportedEndpointType     int16 = 115
 	codeInvalidRegistration         int16 = 119
@@ -153,6 +155,8 @@ var errcodes = slices.Concat(metaCodes, []errcode{
 	{batch.ErrUnsupportedCompression, codeUnsupportedCompression},
 	{batch.ErrUnsupportedVersion, codeInvalidRecord},
 
+	{errDuplicateVoter, codeDuplicateVoter},
+	{errVoterNotFound, codeVoterNotFound},
 	{errUnverifiedTransaction, codeTransactionalIDDenied},
 
 	{topic.ErrInvalidName, codeInvalidTopic},

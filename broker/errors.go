@@ -18,6 +18,12 @@ var (
 	// errTooLarge is returned when a frame's size is not in (0, limit].
 	errTooLarge = errors.New("frame size out of bounds")
 
+	// errDuplicateVoter is returned when a node is to get a vote that it has.
+	errDuplicateVoter = errors.New("duplicate voter")
+
+	// errVoterNotFound is returned when a node is to lose a vote that it does not have.
+	errVoterNotFound = errors.New("voter not found")
+
 	// errProduceFailed is returned when a produce without acknowledgement failed: closing the connection is the only
 	// answer that the client can see.
 	errProduceFailed = errors.New("produce with acks=0 failed")

@@ -234,3 +234,19 @@ func (x refusing) CreatePartitions(context.Context, []meta.MorePartitions, bool)
 func (x refusing) AlterConfigs(context.Context, []meta.ConfigChange, bool) ([]meta.ConfigResult, error) {
 	return nil, x.err
 }
+
+func (x refusing) ElectLeaders(context.Context, bool, []meta.PartitionRef) ([]meta.ElectionResult, error) {
+	return nil, x.err
+}
+
+func (x refusing) AlterReassignments(context.Context, []meta.Reassign, bool) ([]meta.ReassignResult, error) {
+	return nil, x.err
+}
+
+func (x refusing) UnregisterBroker(context.Context, int32) error { return x.err }
+
+func (x refusing) Quorum() (meta.Quorum, error) { return meta.Quorum{}, x.err }
+
+func (x refusing) AddVoter(context.Context, int32, string) error { return x.err }
+
+func (x refusing) RemoveVoter(context.Context, int32) error { return x.err }

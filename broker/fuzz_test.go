@@ -16,23 +16,12 @@ import (
 )
 
 // emptyMetadata knows no topics and refuses to make any.
-type emptyMetadata struct{ img *meta.Image }
-
-var errRefused = meta.ErrPolicyViolation
+type emptyMetadata struct {
+	refusing
+	img *meta.Image
+}
 
 func (m emptyMetadata) Image() *meta.Image { return m.img }
-func (m emptyMetadata) CreateTopics(context.Context, []meta.NewTopic, bool) ([]meta.CreatedTopic, error) {
-	return nil, errRefused
-}
-func (m emptyMetadata) DeleteTopics(context.Context, []meta.TopicRef) ([]meta.TopicResult, error) {
-	return nil, errRefused
-}
-func (m emptyMetadata) CreatePartitions(context.Context, []meta.MorePartitions, bool) ([]meta.TopicResult, error) {
-	return nil, errRefused
-}
-func (m emptyMetadata) AlterConfigs(context.Context, []meta.ConfigChange, bool) ([]meta.ConfigResult, error) {
-	return nil, errRefused
-}
 func (m emptyMetadata) AllocateProducerIDs(context.Context, int32, int64) (meta.ProducerIDs, error) {
 	return meta.ProducerIDs{First: 1, Count: 1000}, nil
 }
@@ -92,7 +81,7 @@ func fuzzConn(t testing.TB) *conn {
 	parts.add("events", 2)
 	cfg := DefaultConfig()
 	cfg.RequestsTime, cfg.RemoteListWaitMax = 1, 1
-	s := New(cfg, Deps{Partitions: parts, Metadata: emptyMetadata{&meta.Image{}}, Settings: &b, Logger: slog.New(slog.DiscardHandler)})
+	s := New(cfg, Deps{Partitions: parts, Metadata: emptyMetadata{refusing{err: meta.ErrPolicyViolation}, &meta.Image{}}, Settings: &b, Logger: slog.New(slog.DiscardHandler)})
 	t.Cleanup(func() { s.Close(context.Background()) })
 	return newConn(s, nullConn{}, "127.0.0.1")
 }
