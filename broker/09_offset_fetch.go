@@ -71,6 +71,9 @@ func (s *Server) offsetFetchGroup(r *request, q *kmsg.OffsetFetchRequestGroup, s
 	g.Group = q.Group
 	img := s.deps.Metadata.Image()
 	f := &coordinator.FetchOffsetsRequest{Group: q.Group, All: q.Topics == nil, RequireStable: stable}
+	if r.version >= 9 && q.MemberID != nil {
+		f.MemberID, f.MemberEpoch = q.MemberID, q.MemberEpoch
+	}
 	known := make([]*meta.Topic, len(q.Topics))
 	for i := range q.Topics {
 		t := &q.Topics[i]

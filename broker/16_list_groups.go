@@ -14,8 +14,11 @@ import (
 // It lists the groups of this broker: clients ask all brokers.
 var apiListGroups = api{key: 16, name: "ListGroups", min: 0, max: 5, handle: typed((*Server).listGroups)}
 
-// classicGroup is the one type of group served.
-const classicGroup = "classic"
+// The types of groups.
+const (
+	classicGroup  = "classic"
+	consumerGroup = "consumer"
+)
 
 func (s *Server) listGroups(r *request, q *kmsg.ListGroupsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrListGroupsResponse()
@@ -25,12 +28,15 @@ func (s *Server) listGroups(r *request, q *kmsg.ListGroupsRequest) (kmsg.Respons
 		return resp, nil
 	}
 	for i := range list {
-		state := list[i].State.String()
-		if !passes(q.StatesFilter, state) || !passes(q.TypesFilter, classicGroup) {
+		state, kind := list[i].State, classicGroup
+		if list[i].Consumer {
+			kind = consumerGroup
+		}
+		if !passes(q.StatesFilter, state) || !passes(q.TypesFilter, kind) {
 			continue
 		}
 		g := kmsg.NewListGroupsResponseGroup()
-		g.Group, g.ProtocolType, g.GroupState, g.GroupType = list[i].Group, list[i].ProtocolType, state, classicGroup
+		g.Group, g.ProtocolType, g.GroupState, g.GroupType = list[i].Group, list[i].ProtocolType, state, kind
 		resp.Groups = append(resp.Groups, g)
 	}
 	return resp, nil

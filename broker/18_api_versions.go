@@ -17,9 +17,9 @@ type feature struct {
 }
 
 // features lists only what this broker has: finalizing a level tells clients that they may rely on it.
-// group.version stays at 0 until its coordinator exists.
 var features = []feature{
 	{"eligible.leader.replicas.version", 0, 1, 1},
+	{"group.version", 0, 1, 1},
 	{"kraft.version", 0, 1, 0},
 	{"metadata.version", metadataVersionMin, metadataVersionMax, metadataVersionMax},
 	{"transaction.version", 0, 2, 2},

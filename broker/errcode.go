@@ -96,6 +96,10 @@ const (
 	codeInvalidRegistration         int16 = 119
 	codeUnstableOffsetCommit        int16 = 88
 	codeProducerFenced              int16 = 90
+	codeFencedMemberEpoch           int16 = 110
+	codeUnreleasedInstanceID        int16 = 111
+	codeUnsupportedAssignor         int16 = 112
+	codeStaleMemberEpoch            int16 = 113
 	codeTransactionalIDNotFound     int16 = 105
 	codeTransactionAbortable        int16 = 120
 	codeInvalidRegularExpression    int16 = 128
@@ -203,6 +207,12 @@ var errcodes = slices.Concat(metaCodes, []errcode{
 	{coordinator.ErrIllegalGeneration, codeIllegalGeneration},
 	{coordinator.ErrRebalancing, codeRebalanceInProgress},
 	{coordinator.ErrMetadataTooLarge, codeOffsetMetadataTooLarge},
+	{coordinator.ErrInvalidHeartbeat, codeInvalidRequest},
+	{coordinator.ErrUnsupportedAssignor, codeUnsupportedAssignor},
+	{coordinator.ErrInvalidRegex, codeInvalidRegularExpression},
+	{coordinator.ErrFencedMemberEpoch, codeFencedMemberEpoch},
+	{coordinator.ErrStaleMemberEpoch, codeStaleMemberEpoch},
+	{coordinator.ErrUnreleasedInstance, codeUnreleasedInstanceID},
 	{coordinator.ErrUnstableOffset, codeUnstableOffsetCommit},
 	{coordinator.ErrInvalidTxnRequest, codeInvalidRequest},
 	{coordinator.ErrInvalidTxnTimeout, codeInvalidTransactionTimeout},

@@ -20,6 +20,8 @@ type Groups interface {
 	FetchOffsets(ctx context.Context, q *coordinator.FetchOffsetsRequest) ([]coordinator.CommittedOffset, error)
 	DeleteOffsets(ctx context.Context, q *coordinator.DeleteOffsetsRequest) (*coordinator.DeleteOffsetsResult, error)
 	Describe(ctx context.Context, group string) (*coordinator.Description, error)
+	ConsumerHeartbeat(ctx context.Context, q *coordinator.ConsumerHeartbeatRequest) (*coordinator.ConsumerHeartbeatResult, error)
+	DescribeConsumer(ctx context.Context, group string) (*coordinator.ConsumerDescription, error)
 	Delete(ctx context.Context, group string) error
 	List(ctx context.Context) ([]coordinator.Listed, error)
 }
@@ -33,7 +35,8 @@ func served(list []api, deps Deps) []api {
 			return true
 		}
 		switch k := a.key; {
-		case k >= apiOffsetCommit.key && k <= apiListGroups.key, k == apiDeleteGroups.key, k == apiOffsetDelete.key:
+		case k >= apiOffsetCommit.key && k <= apiListGroups.key, k == apiDeleteGroups.key, k == apiOffsetDelete.key,
+			k == apiConsumerGroupHeartbeat.key, k == apiConsumerGroupDescribe.key:
 			return deps.Groups == nil
 		case k >= apiAddPartitionsToTxn.key && k <= apiTxnOffsetCommit.key, k == apiDescribeTransactions.key, k == apiListTransactions.key:
 			return deps.Transactions == nil

@@ -72,6 +72,8 @@ var apis = []api{
 	apiDescribeTransactions,
 	apiListTransactions,
 	apiAllocateProducerIDs,
+	apiConsumerGroupHeartbeat,
+	apiConsumerGroupDescribe,
 	apiListConfigResources,
 	apiDescribeTopicPartitions,
 	apiAddRaftVoter,

@@ -8,7 +8,7 @@ import (
 // describe is DescribeGroups for one group.
 func (c *core) describe(e event, id string) {
 	g := c.group(id)
-	if g == nil {
+	if g == nil || g.consumer != nil {
 		c.reply(e.ticket, &Description{Group: id, State: Dead}, ErrUnknownGroup)
 		return
 	}
@@ -37,7 +37,10 @@ func (c *core) list(e event) {
 	out := make([]Listed, 0, len(c.groups))
 	for _, id := range c.groupIDs() {
 		g := c.groups[id]
-		l := Listed{Group: id, State: g.state}
+		l := Listed{Group: id, State: g.state.String()}
+		if g.consumer != nil {
+			l.State, l.ProtocolType, l.Consumer = g.consumer.stateName(), consumerProtocol, true
+		}
 		if g.protocolType != nil {
 			l.ProtocolType = *g.protocolType
 		}
@@ -53,7 +56,7 @@ func (c *core) remove(e event, id string) {
 	case g == nil:
 		c.reply(e.ticket, nil, ErrUnknownGroup)
 		return
-	case g.state != Empty:
+	case g.state != Empty || !g.memberless():
 		c.reply(e.ticket, nil, ErrGroupNotEmpty)
 		return
 	}
@@ -65,6 +68,9 @@ func (c *core) remove(e event, id string) {
 	for _, p := range g.pendingPartitions() {
 		c.dropPending(g, p)
 		c.write(offsetTombstone(id, p.topic, p.index))
+	}
+	if g.consumer != nil {
+		c.erase(g)
 	}
 	if g.persisted {
 		c.write(groupTombstone(id))

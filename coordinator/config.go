@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/varvelog/varve/hot/batch"
 	"github.com/varvelog/varve/meta/conf"
@@ -14,7 +15,12 @@ type Config struct {
 	SessionMillisMin, SessionMillisMax int32
 	InitialRebalanceMillis             int32 // how long an empty group waits for more members
 	GroupSizeMax                       int32
-	OffsetMetadataBytesMax             int32
+
+	// Of groups of the consumer protocol (KIP-848); the assignors with the default first.
+	ConsumerSessionMillis, ConsumerHeartbeatMillis, ConsumerSizeMax int32
+	ConsumerAssignors                                               []string
+
+	OffsetMetadataBytesMax int32
 
 	OffsetsRetentionMillis      int64
 	OffsetsRetentionCheckMillis int64
@@ -63,6 +69,10 @@ func ConfigFrom(b *conf.Broker) Config {
 		SessionMillisMax:            b.GroupMaxSessionTimeoutMillis,
 		InitialRebalanceMillis:      b.GroupInitialRebalanceDelayMillis,
 		GroupSizeMax:                b.GroupMaxSize,
+		ConsumerSessionMillis:       b.GroupConsumerSessionTimeoutMillis,
+		ConsumerHeartbeatMillis:     b.GroupConsumerHeartbeatIntervalMillis,
+		ConsumerSizeMax:             b.GroupConsumerMaxSize,
+		ConsumerAssignors:           b.GroupConsumerAssignors,
 		OffsetMetadataBytesMax:      b.OffsetMetadataMaxBytes,
 		OffsetsRetentionMillis:      int64(b.OffsetsRetentionMinutes) * 60_000,
 		OffsetsRetentionCheckMillis: b.OffsetsRetentionCheckIntervalMillis,
@@ -94,6 +104,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("%w: replicas of the offsets topic are not set", ErrInvalidConfig)
 	case c.TopicPartitions < 1:
 		return fmt.Errorf("%w: offsets.topic.num.partitions %d", ErrInvalidConfig, c.TopicPartitions)
+	case len(c.ConsumerAssignors) == 0 || slices.ContainsFunc(c.ConsumerAssignors, func(a string) bool { return a != assignorUniform && a != assignorRange }):
+		return fmt.Errorf("%w: group.consumer.assignors %v: uniform and range are known", ErrInvalidConfig, c.ConsumerAssignors)
 	case c.QueueMax < 1 || c.BatchBytesMax < 1024 || c.CommitMillis < 1:
 		return fmt.Errorf("%w: queue %d, batch bytes %d, commit ms %d", ErrInvalidConfig, c.QueueMax, c.BatchBytesMax, c.CommitMillis)
 	case !c.Codec.Valid():

@@ -152,6 +152,21 @@ func (c *Coordinator) Describe(ctx context.Context, group string) (*Description,
 	return ask[*Description](ctx, &c.groups, group, describe{group})
 }
 
+// ConsumerHeartbeat is ConsumerGroupHeartbeat (KIP-848). The result is set with an error too.
+func (c *Coordinator) ConsumerHeartbeat(ctx context.Context, q *ConsumerHeartbeatRequest) (*ConsumerHeartbeatResult, error) {
+	r, err := ask[*ConsumerHeartbeatResult](ctx, &c.groups, q.Group, q)
+	if r == nil {
+		r = &ConsumerHeartbeatResult{MemberID: q.MemberID, MemberEpoch: q.MemberEpoch}
+	}
+	return r, err
+}
+
+// DescribeConsumer is ConsumerGroupDescribe for one group. Of one that does not exist, or is of another protocol, the error wraps
+// ErrUnknownGroup.
+func (c *Coordinator) DescribeConsumer(ctx context.Context, group string) (*ConsumerDescription, error) {
+	return ask[*ConsumerDescription](ctx, &c.groups, group, describeConsumer{group})
+}
+
 // Delete deletes a group without members, and its offsets.
 func (c *Coordinator) Delete(ctx context.Context, group string) error {
 	_, err := ask[any](ctx, &c.groups, group, remove{group})

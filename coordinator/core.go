@@ -7,6 +7,7 @@ type core struct {
 	timers timers
 	now    int64 // of the step under way
 	skew   int64 // see machine.setSkew
+	view   *topicsView
 	out    effects
 
 	seq  int64                         // commits so far, to tell which of two is newer
@@ -22,6 +23,8 @@ func newCore(cfg *Config, now int64) *core {
 }
 
 func (c *core) setSkew(skew int64) { c.skew = skew }
+
+func (c *core) setTopics(v *topicsView) { c.view = v }
 
 func (c *core) size() int { return len(c.groups) }
 
@@ -51,6 +54,8 @@ func (c *core) tick(now int64) {
 			continue
 		case g == nil:
 			continue
+		case g.consumer != nil:
+			c.consumerTimedOut(g, key.member)
 		case key.kind == timerSession:
 			c.sessionEnded(g, key.member)
 		case key.kind == timerJoin:
@@ -88,6 +93,10 @@ func (c *core) step(e event, now int64) {
 		c.remove(e, q.group)
 	case topicGone:
 		c.topicGone(e, q)
+	case *ConsumerHeartbeatRequest:
+		c.consumerHeartbeat(e, q)
+	case describeConsumer:
+		c.describeConsumer(e, q)
 	case *EndMarker:
 		c.endMarker(e, q)
 	default:

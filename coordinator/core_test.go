@@ -20,6 +20,9 @@ import (
 //	config NAME=VALUE…                     before the first event
 //	join|sync|heartbeat|leave|commit|fetch|describe|list|delete|delete-offsets|topic-gone  NAME=VALUE…
 //	commit pid=N epoch=N … is part of a transaction, end-marker pid=N epoch=N do=commit|abort ends it
+//	topics NAME:PARTITIONS,…               what topics there are from now on
+//	beat id=ID [epoch=N] [topics=a,b] [regex=RE] [owned=a/0,a/1|none] [instance=I] [assignor=A] [rebalance=MS] [v=0]   ConsumerGroupHeartbeat
+//	describe-consumer
 //	advance MILLIS                         fires what is due, in steps
 //	reload                                 a new core from the records so far
 //	state                                  groups and deadlines
@@ -32,6 +35,7 @@ type script struct {
 	ids     int
 	records []record
 	open    map[uint64]bool
+	images  uint64
 }
 
 const scriptStart = 1_000_000
@@ -73,6 +77,9 @@ func (s *script) run(d *datadriven.TestData) string {
 		s.core = newCore(&s.cfg, s.now)
 	}
 	switch d.Cmd {
+	case "topics":
+		s.topics(d)
+		return ""
 	case "advance":
 		n, err := strconv.ParseInt(d.CmdArgs[0].Key, 10, 64)
 		if err != nil {
@@ -80,7 +87,9 @@ func (s *script) run(d *datadriven.TestData) string {
 		}
 		return s.advance(n)
 	case "reload":
+		view := s.core.view
 		s.core = newCore(&s.cfg, s.now)
+		s.core.setTopics(view)
 		for _, r := range s.records {
 			producer := noProducer
 			if r.txn != nil {
@@ -101,7 +110,7 @@ func (s *script) run(d *datadriven.TestData) string {
 	s.ticket++
 	s.ids++
 	s.open[s.ticket] = true
-	s.core.step(event{ticket: s.ticket, newID: fmt.Sprint(s.ids), body: parse(s.t, d)}, s.now)
+	s.core.step(event{ticket: s.ticket, newID: fmt.Sprint(s.ids), body: s.named(parse(s.t, d))}, s.now)
 	out := s.effects()
 	if s.open[s.ticket] {
 		out += fmt.Sprintf("%d waits\n", s.ticket)
@@ -230,6 +239,33 @@ func parse(t *testing.T, d *datadriven.TestData) any {
 		return remove{g}
 	case "list":
 		return list{}
+	case "beat":
+		q := &ConsumerHeartbeatRequest{
+			Group: g, MemberID: a["id"], MemberEpoch: int32(a.int("epoch", 0)), InstanceID: a.pointer("instance"), RackID: a.pointer("rack"),
+			ClientID: "c", ClientHost: "/127.0.0.1", RebalanceMillis: int32(a.int("rebalance", -1)), Regex: a.pointer("regex"),
+			Assignor: a.pointer("assignor"), NamesItself: a.int("v", 1) >= 1,
+		}
+		if q.MemberEpoch == joinEpoch && a["rebalance"] == "" {
+			q.RebalanceMillis = 60_000
+		}
+		if v, ok := a["topics"]; ok {
+			q.Topics = strings.Split(v, ",")
+		}
+		if owned, ok := a["owned"]; ok || q.MemberEpoch == joinEpoch {
+			q.Owned = []TopicPartitions{}
+			for _, p := range strings.FieldsFunc(owned, func(r rune) bool { return r == ',' }) {
+				name, n, found := strings.Cut(p, "/")
+				if !found {
+					continue // none
+				}
+				var index int32
+				fmt.Sscan(n, &index)
+				q.Owned = append(q.Owned, TopicPartitions{Name: name, Partitions: []int32{index}})
+			}
+		}
+		return q
+	case "describe-consumer":
+		return describeConsumer{g}
 	case "topic-gone":
 		return topicGone{topic: a["topic"], keep: topic.ID{15: byte(a.int("keep", 0))}}
 	}
@@ -319,6 +355,16 @@ func showReply(r reply) string {
 		for _, l := range x {
 			out += fmt.Sprintf(" %s(%s,%q)", l.Group, l.State, l.ProtocolType)
 		}
+	case *ConsumerHeartbeatResult:
+		out += fmt.Sprintf(" %s epoch=%d", x.MemberID, x.MemberEpoch)
+		if x.HasAssignment {
+			out += " reads" + showTopics(x.Assigned)
+		}
+	case *ConsumerDescription:
+		out += fmt.Sprintf(" %s epoch=%d/%d assignor=%s", x.State, x.Epoch, x.AssignmentEpoch, x.Assignor)
+		for _, m := range x.Members {
+			out += fmt.Sprintf(" {%s epoch=%d topics=%v regex=%s has%s of%s}", m.MemberID, m.Epoch, m.Topics, text(m.Regex), showTopics(m.Assigned), showTopics(m.Target))
+		}
 	}
 	return out
 }
@@ -340,6 +386,9 @@ func showRecord(r record) string {
 		plain := r
 		plain.txn = nil
 		return who + showRecord(plain)
+	}
+	if kind := int16(r.key[1]); kind >= keyConsumerGroup {
+		return showConsumerRecord(r)
 	}
 	switch r.key[1] {
 	case 1:

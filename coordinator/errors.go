@@ -1,6 +1,9 @@
 package coordinator
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 var (
 	// ErrLoading is returned while the group's partition is being read back; asking again is right.
@@ -40,6 +43,21 @@ var (
 	// ErrRebalancing is returned when the group is rebalancing: the member must join again.
 	ErrRebalancing = errors.New("coordinator: rebalance in progress")
 
+	// ErrInvalidHeartbeat is returned when a heartbeat of a consumer group's member lacks something or contradicts itself.
+	ErrInvalidHeartbeat = errors.New("coordinator: invalid heartbeat")
+	// ErrUnsupportedAssignor is returned when a member asks for an assignor that there is not.
+	ErrUnsupportedAssignor = errors.New("coordinator: unsupported assignor")
+	// ErrInvalidRegex is returned when a subscription is not a regular expression (RE2).
+	ErrInvalidRegex = errors.New("coordinator: invalid regular expression")
+	// ErrFencedMemberEpoch is returned when a member speaks of another epoch than it has: it must give up everything and join
+	// again.
+	ErrFencedMemberEpoch = errors.New("coordinator: fenced member epoch")
+	// ErrStaleMemberEpoch is returned when a commit comes from an epoch that the member is no longer in: it should ask for its
+	// newest assignment.
+	ErrStaleMemberEpoch = errors.New("coordinator: stale member epoch")
+	// ErrUnreleasedInstance is returned when a group instance id is still in use by another member.
+	ErrUnreleasedInstance = errors.New("coordinator: the group instance id is in use")
+
 	// ErrMetadataTooLarge is returned when a commit's metadata is longer than offset.metadata.max.bytes.
 	ErrMetadataTooLarge = errors.New("coordinator: offset metadata too large")
 	// ErrUnstableOffset is returned when an open transaction is about to change the offset; asking again is right.
@@ -75,3 +93,19 @@ var (
 	// ErrInvalidConfig is returned by Config.Validate.
 	ErrInvalidConfig = errors.New("coordinator: invalid config")
 )
+
+// Refusal is an error with a text for the client, Kafka's where it has one.
+type Refusal struct {
+	Kind error // one of the sentinels
+	Text string
+}
+
+// Error is the kind and the text.
+func (r *Refusal) Error() string { return r.Kind.Error() + ": " + r.Text }
+
+// Unwrap is the kind.
+func (r *Refusal) Unwrap() error { return r.Kind }
+
+func refuse(kind error, format string, args ...any) error {
+	return &Refusal{Kind: kind, Text: fmt.Sprintf(format, args...)}
+}

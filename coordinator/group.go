@@ -71,6 +71,7 @@ type group struct {
 
 	offsets   map[string]map[int32]offset    // topic → partition
 	txns      map[int64]map[partition]offset // by producer: offsets that wait for the end of its transaction
+	consumer  *consumerGroup                 // nil: a classic group, of which all of the above is
 	persisted bool                           // the log holds a metadata record
 }
 
@@ -322,7 +323,8 @@ func (g *group) reads(topic string) bool {
 
 // void says that nothing would be lost by forgetting the group.
 func (g *group) void() bool {
-	return g.state == Empty && len(g.members) == 0 && len(g.pending) == 0 && len(g.offsets) == 0 && len(g.txns) == 0 && !g.persisted
+	return g.state == Empty && len(g.members) == 0 && len(g.pending) == 0 && len(g.offsets) == 0 && len(g.txns) == 0 && !g.persisted &&
+		(g.consumer == nil || g.consumer.epoch == 0 && len(g.consumer.members) == 0)
 }
 
 // joined is the members as the leader needs them.

@@ -18,6 +18,8 @@ type machine interface {
 	// setSkew gives what must be added to now for the time of day. Deadlines are kept in a time that only goes forward evenly,
 	// so that setting the clock ends no session; what is written down, and the age of what was, are the time of day.
 	setSkew(skew int64)
+	// setTopics gives the topics as the metadata has them.
+	setTopics(v *topicsView)
 	// size is how many groups or transactional ids there are.
 	size() int
 }
@@ -31,9 +33,10 @@ type event struct {
 
 // What the groups' machine takes besides requests.
 type (
-	describe struct{ group string }
-	list     struct{}
-	remove   struct{ group string }
+	describe         struct{ group string }
+	describeConsumer struct{ group string }
+	list             struct{}
+	remove           struct{ group string }
 	// topicGone says that a topic was deleted. keep is the id of the topic that has its name now; zero: none.
 	topicGone struct {
 		topic string

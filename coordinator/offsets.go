@@ -63,6 +63,9 @@ func (c *core) committer(q *CommitRequest) (*group, error) {
 		}
 		return nil, ErrIllegalGeneration
 	}
+	if g.consumer != nil {
+		return g, c.consumerCommitter(g, q)
+	}
 	if q.Generation < 0 && g.state == Empty {
 		return g, nil
 	}
@@ -85,6 +88,30 @@ func (c *core) committer(q *CommitRequest) (*group, error) {
 		return g, nil // a producer that does not say for which member it commits: its own fencing has to do
 	}
 	return nil, ErrUnknownMember
+}
+
+// consumerCommitter decides whether a commit to a consumer group is allowed: of a member in its epoch, or in an earlier one for
+// partitions that it has had since (KIP-1251); of nobody in particular while the group has no members.
+func (c *core) consumerCommitter(g *group, q *CommitRequest) error {
+	if q.Generation < 0 && (len(g.consumer.members) == 0 || q.Producer != nil && q.MemberID == "") {
+		return nil
+	}
+	m := g.consumer.members[q.MemberID]
+	switch {
+	case m == nil:
+		return ErrUnknownMember
+	case q.Generation == m.epoch:
+		return nil
+	case q.Generation > m.epoch:
+		return ErrStaleMemberEpoch
+	}
+	for i := range q.Partitions {
+		at, ok := m.assigned[tp{q.Partitions[i].ID, q.Partitions[i].Partition}]
+		if !ok || at > q.Generation {
+			return ErrStaleMemberEpoch
+		}
+	}
+	return nil
 }
 
 func (g *group) setOffset(topic string, partition int32, o offset) {
@@ -111,6 +138,10 @@ func (g *group) dropOffset(topic string, partition int32) bool {
 // fetch is OffsetFetch for one group.
 func (c *core) fetch(e event, q *FetchOffsetsRequest) {
 	g := c.group(q.Group)
+	if err := g.mayFetch(q); err != nil {
+		c.reply(e.ticket, []CommittedOffset(nil), err)
+		return
+	}
 	var out []CommittedOffset
 	if q.All {
 		if g != nil {
@@ -136,6 +167,21 @@ func (c *core) fetch(e event, q *FetchOffsetsRequest) {
 	c.reply(e.ticket, out, nil)
 }
 
+// mayFetch checks the member that asks for offsets, if one says who it is (OffsetFetch 9+). g may be nil.
+func (g *group) mayFetch(q *FetchOffsetsRequest) error {
+	if q.MemberID == nil || g == nil || g.consumer == nil {
+		return nil
+	}
+	m := g.consumer.members[*q.MemberID]
+	switch {
+	case m == nil:
+		return ErrUnknownMember
+	case q.MemberEpoch != m.epoch:
+		return ErrStaleMemberEpoch
+	}
+	return nil
+}
+
 // committedOffset answers for one partition; g may be nil. The offset of a topic that was deleted is not that of the topic
 // which has its name now.
 func (g *group) committedOffset(p OffsetPartition) CommittedOffset {
@@ -159,13 +205,13 @@ func (c *core) deleteOffsets(e event, q *DeleteOffsetsRequest) {
 	case g == nil:
 		c.reply(e.ticket, &DeleteOffsetsResult{}, ErrUnknownGroup)
 		return
-	case g.state != Empty && (g.protocolType == nil || *g.protocolType != consumerProtocol):
+	case g.consumer == nil && g.state != Empty && (g.protocolType == nil || *g.protocolType != consumerProtocol):
 		c.reply(e.ticket, &DeleteOffsetsResult{}, ErrGroupNotEmpty)
 		return
 	}
 	r := &DeleteOffsetsResult{Errs: make([]error, len(q.Partitions))}
 	for i, p := range q.Partitions {
-		if g.state != Empty && g.reads(p.Topic) {
+		if g.state != Empty && g.reads(p.Topic) || g.consumer != nil && g.consumer.reads(p.Topic) {
 			r.Errs[i] = ErrSubscribed
 			continue
 		}
@@ -209,7 +255,10 @@ func (c *core) expireOffsets() {
 				}
 			}
 		}
-		if g.state == Empty && len(g.members) == 0 && len(g.pending) == 0 && len(g.offsets) == 0 && len(g.txns) == 0 {
+		if g.state == Empty && len(g.members) == 0 && len(g.pending) == 0 && len(g.offsets) == 0 && len(g.txns) == 0 && g.memberless() {
+			if g.consumer != nil {
+				c.erase(g)
+			}
 			if g.persisted {
 				c.write(groupTombstone(g.id))
 			}
@@ -224,6 +273,14 @@ func (c *core) expireOffsets() {
 func (c *core) expired(g *group, topic string, o *offset) bool {
 	base := o.committed
 	switch {
+	case g.consumer != nil && len(g.consumer.members) > 0:
+		if g.consumer.reads(topic) {
+			return false
+		}
+	case g.consumer != nil:
+		if g.since >= 0 {
+			base = max(base, g.since)
+		}
 	case g.protocolType == nil:
 	case g.state == Empty:
 		if g.since >= 0 {
@@ -238,6 +295,9 @@ func (c *core) expired(g *group, topic string, o *offset) bool {
 	}
 	return c.wall()-base >= c.cfg.OffsetsRetentionMillis
 }
+
+// memberless says whether nobody of the newer protocol is in the group either.
+func (g *group) memberless() bool { return g.consumer == nil || len(g.consumer.members) == 0 }
 
 func (c *core) groupIDs() []string {
 	return slices.SortedFunc(maps.Keys(c.groups), cmp.Compare[string])

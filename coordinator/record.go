@@ -14,7 +14,7 @@ import (
 //
 //	key 0, 1   i16 version | group string | topic string | partition i32             an offset
 //	key 2      i16 version | group string                                            a classic group
-//	key 3…     groups of the newer protocols: none is written here, and they are passed over when read
+//	key 3–16   a consumer group, see consumerrecord.go
 //
 // Written are offset values of version 4, the first with the topic's id (version 1 when the commit brought its own retention
 // time, which later versions have no field for), and group values of version 3, as Kafka 4.4 does, so that every tool that
@@ -110,6 +110,8 @@ func (c *core) replay(producer int64, key, value []byte) error {
 		return c.replayOffset(producer, key, value)
 	case version == keyGroup:
 		return c.replayGroup(key, value)
+	case version == keyConsumerGroup, version >= keyConsumerMember && version <= keyConsumerCurrent, version == keyConsumerRegex:
+		return c.replayConsumer(key, value)
 	}
 	return nil
 }
@@ -215,6 +217,7 @@ func (c *core) loaded(now int64) {
 		for _, m := range g.list() {
 			c.setSession(g, m.id, m.sessionMillis)
 		}
+		c.consumerLoaded(g)
 		if len(g.members) > int(c.cfg.GroupSizeMax) { // it was lowered: the last to rejoin are turned away
 			c.rebalance(g)
 		}

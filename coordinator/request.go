@@ -131,6 +131,9 @@ type FetchOffsetsRequest struct {
 	// All asks for every partition that has an offset; else Partitions names them.
 	All        bool
 	Partitions []OffsetPartition
+	// MemberID and MemberEpoch say which member of a consumer group asks (OffsetFetch 9+); nil: nobody in particular.
+	MemberID    *string
+	MemberEpoch int32
 	// RequireStable gives partitions whose offset an open transaction is about to change ErrUnstableOffset (KIP-447).
 	RequireStable bool
 }
@@ -175,7 +178,8 @@ type MemberDescription struct {
 type Listed struct {
 	Group        string
 	ProtocolType string
-	State        State
+	State        string
+	Consumer     bool // of the consumer protocol
 }
 
 // DeleteOffsetsRequest deletes committed offsets.

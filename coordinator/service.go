@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf16"
 
@@ -43,6 +44,7 @@ type service struct {
 	stopped chan struct{}
 	wg      sync.WaitGroup
 	wake    chan struct{} // the metadata has changed
+	topics  atomic.Pointer[topicsView]
 
 	mu       sync.Mutex // guards the following
 	shards   map[int32]*shard
@@ -92,7 +94,8 @@ func (c *service) close(ctx context.Context) error {
 func (c *service) now() int64 { return int64(time.Since(c.began) / time.Millisecond) }
 
 // image takes a new metadata image.
-func (c *service) image(_, _ *meta.Image) {
+func (c *service) image(_, next *meta.Image) {
+	c.topics.Store(c.topics.Load().next(next))
 	select {
 	case c.wake <- struct{}{}:
 	default:

@@ -184,6 +184,7 @@ func (s *shard) load(epoch int32) bool {
 		return false
 	}
 	core.setSkew(time.Now().UnixMilli() - s.c.now())
+	core.setTopics(s.c.topics.Load())
 	core.loaded(s.c.now())
 	s.core, s.epoch, s.failed = core, epoch, 0
 	s.served.Store(epoch)
@@ -240,6 +241,7 @@ func (s *shard) retryIn() time.Duration {
 func (s *shard) turn(first *call) {
 	now, wall := s.c.now(), time.Now().UnixMilli()
 	s.core.setSkew(wall - now)
+	s.core.setTopics(s.c.topics.Load())
 	s.core.tick(now)
 	var out effects
 	bytes := 0

@@ -6,11 +6,12 @@ import "container/heap"
 type timerKind uint8
 
 const (
-	timerSession   timerKind = iota // a member, or one that has yet to join with its id, is not heard of
-	timerJoin                       // the join phase ends
-	timerSync                       // the sync phase ends
-	timerRetention                  // look for expired offsets or transactional ids
-	timerTxn                        // a transaction has taken too long; group is its transactional id
+	timerSession    timerKind = iota // a member, or one that has yet to join with its id, is not heard of
+	timerJoin                        // the join phase ends
+	timerSync                        // the sync phase ends
+	timerRetention                   // look for expired offsets or transactional ids
+	timerRevocation                  // a member of a consumer group has not given up what it had to
+	timerTxn                         // a transaction has taken too long; group is its transactional id
 )
 
 type timerKey struct {

@@ -90,6 +90,10 @@ type Broker struct {
 	GroupMinSessionTimeoutMillis         int32
 	GroupMaxSessionTimeoutMillis         int32
 	GroupInitialRebalanceDelayMillis     int32
+	GroupConsumerSessionTimeoutMillis    int32
+	GroupConsumerHeartbeatIntervalMillis int32
+	GroupConsumerMaxSize                 int32
+	GroupConsumerAssignors               []string
 	GroupMaxSize                         int32
 	OffsetMetadataMaxBytes               int32
 	OffsetsTopicNumPartitions            int32
@@ -300,6 +304,10 @@ func (b *Broker) fillLog(v parsed) {
 func (b *Broker) fillGroup(v parsed) {
 	b.GroupMinSessionTimeoutMillis = v.i32("group.min.session.timeout.ms")
 	b.GroupMaxSessionTimeoutMillis = v.i32("group.max.session.timeout.ms")
+	b.GroupConsumerSessionTimeoutMillis = v.i32("group.consumer.session.timeout.ms")
+	b.GroupConsumerHeartbeatIntervalMillis = v.i32("group.consumer.heartbeat.interval.ms")
+	b.GroupConsumerMaxSize = v.i32("group.consumer.max.size")
+	b.GroupConsumerAssignors = v.list("group.consumer.assignors")
 	b.GroupInitialRebalanceDelayMillis = v.i32("group.initial.rebalance.delay.ms")
 	b.GroupMaxSize = v.i32("group.max.size")
 	b.OffsetMetadataMaxBytes = v.i32("offset.metadata.max.bytes")

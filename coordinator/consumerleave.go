@@ -1,0 +1,136 @@
+package coordinator
+
+import (
+	"maps"
+	"slices"
+)
+
+// consumerLeave takes a member out, or, of a static member that will be back, only notes that it is away.
+func (c *core) consumerLeave(q *ConsumerHeartbeatRequest) error {
+	g, err := c.consumerOf(q.Group, false)
+	if err != nil {
+		return err
+	}
+	cg := g.consumer
+	m := cg.members[q.MemberID]
+	if q.InstanceID != nil {
+		id, ok := cg.static[*q.InstanceID]
+		switch {
+		case !ok:
+			return refuse(ErrUnknownMember, "Instance id %s is unknown.", *q.InstanceID)
+		case id != q.MemberID:
+			return refuse(ErrFencedInstance, "Static member %s with instance id %s was fenced by member %s.", q.MemberID, *q.InstanceID, id)
+		}
+	}
+	if m == nil {
+		return refuse(ErrUnknownMember, "Member %s is not a member of group %s.", q.MemberID, g.id)
+	}
+	if q.MemberEpoch == leaveStaticEpoch {
+		// Its partitions wait for it until its session ends. What it had to give up it has given up by leaving.
+		away := m.clone()
+		away.epoch, away.revoking = leaveStaticEpoch, make(assignment)
+		cg.put(away)
+		c.timers.cancel(timerKey{timerRevocation, g.id, m.id})
+		c.write(consumerCurrentRecord(g.id, away))
+		return nil
+	}
+	c.consumerGone(g, m)
+	return nil
+}
+
+// consumerGone removes a member for good; the others divide up what it had.
+func (c *core) consumerGone(g *group, m *consumerMember) {
+	c.forget(g, m)
+	c.resolve(g)
+	c.bump(g)
+	g.since = c.wall() // the age of offsets in a group without members counts from here
+}
+
+// forget removes what is known and written of a member.
+func (c *core) forget(g *group, m *consumerMember) {
+	c.cancelSession(g, m.id)
+	c.timers.cancel(timerKey{timerRevocation, g.id, m.id})
+	g.consumer.drop(m)
+	c.write(record{key: consumerKey(keyConsumerCurrent, g.id, m.id)})
+	c.write(record{key: consumerKey(keyConsumerTarget, g.id, m.id)})
+	c.write(record{key: consumerKey(keyConsumerMember, g.id, m.id)})
+}
+
+// consumerTimedOut removes a member that was not heard of for its session, or that did not give up in time what it had to.
+func (c *core) consumerTimedOut(g *group, id string) {
+	if m := g.consumer.members[id]; m != nil {
+		c.consumerGone(g, m)
+	}
+}
+
+// erase writes away everything of a consumer group without members.
+func (c *core) erase(g *group) {
+	for _, text := range slices.Sorted(maps.Keys(g.consumer.regexes)) {
+		c.write(record{key: consumerRegexKey(g.id, text)})
+	}
+	c.write(record{key: consumerKey(keyConsumerTargetEpoch, g.id, "")})
+	c.write(record{key: consumerKey(keyConsumerGroup, g.id, "")})
+	g.consumer = nil
+}
+
+// describeConsumer is ConsumerGroupDescribe for one group.
+func (c *core) describeConsumer(e event, q describeConsumer) {
+	g := c.group(q.group)
+	if g == nil || g.consumer == nil {
+		err := refuse(ErrUnknownGroup, "Group %s not found.", q.group)
+		if g != nil {
+			err = refuse(ErrUnknownGroup, "Group %s is not a consumer group.", q.group)
+		}
+		c.reply(e.ticket, &ConsumerDescription{Group: q.group, State: Dead.String()}, err)
+		return
+	}
+	cg := g.consumer
+	d := &ConsumerDescription{
+		Group: g.id, State: cg.stateName(), Assignor: cg.assignorName(c.cfg.ConsumerAssignors), Epoch: cg.epoch, AssignmentEpoch: cg.targetEpoch,
+	}
+	for _, m := range cg.list() {
+		md := ConsumerMemberDescription{
+			MemberID: m.id, InstanceID: m.instance, RackID: m.rack, ClientID: m.clientID, ClientHost: m.clientHost, Epoch: m.epoch,
+			Topics: m.names, Assigned: grouped(m.assigned, c.view), Target: grouped(cg.target[m.id], c.view),
+		}
+		if m.regex != "" {
+			md.Regex = &m.regex
+		}
+		d.Members = append(d.Members, md)
+	}
+	c.reply(e.ticket, d, nil)
+}
+
+// grouped is an assignment by topic, in order. With a view topics are named, and those that are gone left out.
+func grouped(a assignment, view *topicsView) []TopicPartitions {
+	out := []TopicPartitions{}
+	for _, p := range a.sorted() {
+		if n := len(out); n > 0 && out[n-1].Topic == p.topic {
+			out[n-1].Partitions = append(out[n-1].Partitions, p.index)
+			continue
+		}
+		t := TopicPartitions{Topic: p.topic, Partitions: []int32{p.index}}
+		if view != nil {
+			known := view.byID(p.topic)
+			if known == nil {
+				continue
+			}
+			t.Name = known.Name
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+// consumerLoaded gives members their whole session to be heard of, and their time to give up what they have to.
+func (c *core) consumerLoaded(g *group) {
+	if g.consumer == nil {
+		return
+	}
+	for _, m := range g.consumer.list() {
+		c.setSession(g, m.id, c.consumerSetting(g.id, "consumer.session.timeout.ms", c.cfg.ConsumerSessionMillis))
+		if m.state == memberUnrevoked {
+			c.timers.set(timerKey{timerRevocation, g.id, m.id}, c.now+int64(max(m.rebalanceMillis, 0)))
+		}
+	}
+}
