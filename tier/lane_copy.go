@@ -111,6 +111,12 @@ func (p *partition) planUploads(c *core, now instant) (blocked int64, waits bool
 		}
 		p.copyReady = true
 		if next >= 0 && s.base > next && !p.startsAnew(s) {
+			if !p.claimed {
+				// What is cached here may be of the time before others led, and the
+				// local log was released by what they had committed: ask the bucket.
+				p.claimLane(c, now)
+				return 0, false
+			}
 			p.bridgeGap(s, now)
 			return 0, false
 		}

@@ -96,6 +96,10 @@ func (m *Manager) PartitionStatus(p topic.Partition) (PartitionStatus, bool) {
 
 // inspect runs fn between two steps of the core; after Close it does not run.
 func (m *Manager) inspect(fn func(*core, instant)) {
+	if m.stepped != nil {
+		fn(m.core, m.now())
+		return
+	}
 	ev := evInspect{fn: fn, done: make(chan struct{})}
 	m.post(ev)
 	select {
