@@ -13,6 +13,7 @@ import (
 
 	"github.com/varvelog/varve/hot"
 	"github.com/varvelog/varve/hot/batch"
+	"github.com/varvelog/varve/hot/vfs"
 	"github.com/varvelog/varve/meta"
 	"github.com/varvelog/varve/meta/conf"
 	"github.com/varvelog/varve/meta/topic"
@@ -37,8 +38,57 @@ type member struct {
 	*node
 	c     *cluster
 	id    int32
+	rack  string
+	ears  *deafness
 	epoch int64
 	up    bool // c.mu guards it, and node.m
+}
+
+// deafness is the metadata of a broker that may stop hearing of it, as one that is cut off from the quorum does.
+type deafness struct {
+	Metadata
+
+	mu sync.Mutex  // guards the following
+	at *meta.Image // the last it heard of; nil while it hears
+}
+
+// Subscribe implements Metadata.
+func (d *deafness) Subscribe(fn func(prev, next *meta.Image)) (cancel func()) {
+	return d.Metadata.Subscribe(func(prev, next *meta.Image) {
+		if d.image() == nil {
+			fn(prev, next)
+		}
+	})
+}
+
+// Image implements Metadata.
+func (d *deafness) Image() *meta.Image {
+	if img := d.image(); img != nil {
+		return img
+	}
+	return d.Metadata.Image()
+}
+
+// AlterPartitions implements Metadata.
+func (d *deafness) AlterPartitions(ctx context.Context, leader int32, epoch int64, wishes []meta.AlterPartition) ([]meta.AlteredPartition, error) {
+	if d.image() != nil {
+		return nil, meta.ErrNotController
+	}
+	return d.Metadata.AlterPartitions(ctx, leader, epoch, wishes)
+}
+
+func (d *deafness) image() *meta.Image {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.at
+}
+
+// stop has the broker hear nothing more.
+func (d *deafness) stop() {
+	img := d.Metadata.Image()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.at = img
 }
 
 // running is the broker's manager, nil while it is down.
@@ -60,7 +110,7 @@ func (m *member) set(up bool) {
 func startCluster(t *testing.T, n int, d hot.Durability, settings map[string]string) *cluster {
 	t.Helper()
 	c := &cluster{t: t, bucket: objstore.NewMem(0), cut: make(map[[2]int32]bool)}
-	all := map[string]string{"varve.tier.store": "mem:", "replica.fetch.backoff.ms": "50", "replica.lag.time.max.ms": "2000", "replica.fetch.wait.max.ms": "200"}
+	all := map[string]string{"varve.tier.store": "mem:", "replica.fetch.backoff.ms": "50", "replica.lag.time.max.ms": "1000", "replica.fetch.wait.max.ms": "200", "broker.session.timeout.ms": "3600000"}
 	for k, v := range settings {
 		all[k] = v
 	}
@@ -78,6 +128,8 @@ func startCluster(t *testing.T, n int, d hot.Durability, settings map[string]str
 		m.durable = d
 		m.broker, m.bucket, m.quorum, m.callTimeout, m.nodeID, m.peers = all, c.bucket, c.quorum, time.Second, m.id, clusterPeers{c, m.id}
 		m.brokerEpoch = func() int64 { return m.epoch }
+		m.ears = &deafness{Metadata: c.quorum}
+		m.deaf = m.ears
 		c.nodes = append(c.nodes, m)
 		m.boot(false)
 	}
@@ -95,7 +147,7 @@ func startCluster(t *testing.T, n int, d hot.Durability, settings map[string]str
 func (m *member) boot(lossy bool) {
 	m.t.Helper()
 	b, err := m.c.quorum.RegisterBroker(context.Background(), meta.Registration{
-		ID: m.id, Host: "localhost", Port: 9092 + m.id, Incarnation: topic.NewID(), MayLackRecords: lossy,
+		ID: m.id, Host: "localhost", Port: 9092 + m.id, Incarnation: topic.NewID(), MayLackRecords: lossy, Rack: m.rack,
 	})
 	m.must(err)
 	m.epoch = b.Epoch
@@ -114,6 +166,52 @@ func (m *member) kill(power bool, seed uint64) {
 	}
 	m.hot.Abandon()
 	m.stopDead()
+}
+
+// wipe replaces a dead broker's disk by an empty one.
+func (m *member) wipe() {
+	m.t.Helper()
+	m.disk = vfs.NewMem(1)
+	m.must(m.disk.MkdirAll("/data"))
+	m.must(m.disk.SyncDir("/"))
+}
+
+// held is a broker's partition.
+func (c *cluster) held(id int32, name string) *Partition {
+	c.t.Helper()
+	var p *Partition
+	c.wait("the partition to be open", func() (ok bool) {
+		m := c.nodes[id-1].running()
+		if m == nil {
+			return false
+		}
+		var err error
+		p, err = m.Partition(name, 0)
+		return err == nil
+	})
+	return p
+}
+
+// produceAll has that many records acknowledged, and adds them to what was.
+func (c *cluster) produceAll(name string, n int, acked map[int64]string) {
+	c.t.Helper()
+	for range n {
+		value := fmt.Sprintf("value-%d-%0100d", len(acked), len(acked))
+		offset, err := c.acked(name, value)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		acked[offset] = value
+	}
+}
+
+// remoteEnd is the bucket's committed end of a partition.
+func (c *cluster) remoteEnd(p *Partition) int64 {
+	s, err := p.remote.Refresh(context.Background())
+	if err != nil {
+		return NoOffset
+	}
+	return s.End
 }
 
 // topic creates a topic whose replicas are the brokers given, the first the preferred leader.
@@ -223,7 +321,7 @@ func (c *cluster) acked(name, value string) (int64, error) {
 	select {
 	case err := <-done:
 		return a.LastOffset, err
-	case <-time.After(3 * time.Second):
+	case <-time.After(5 * time.Second):
 		return 0, errPending
 	}
 }

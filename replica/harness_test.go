@@ -46,6 +46,7 @@ type node struct {
 	nodeID      int32 // 1 unless set
 	peers       Peers
 	brokerEpoch func() int64
+	deaf        Metadata // instead of quorum, when set
 
 	callTimeout time.Duration
 	interval    time.Duration           // of the retention check
@@ -99,6 +100,9 @@ func (n *node) start() *node {
 	deps := Deps{Hot: n.hot, Meta: n.meta}
 	if n.quorum != nil {
 		deps.Meta = n.quorum
+	}
+	if n.deaf != nil {
+		deps.Meta = n.deaf
 	}
 	if n.bucket != nil {
 		n.archive, err = tier.OpenArchive(tier.DefaultConfig(), tier.Deps{Store: n.bucket})
@@ -319,6 +323,28 @@ func (n *node) readAll(p *Partition, from int64, maxBytes int) []record {
 			if next := b.LastOffset() + 1; next > offset {
 				offset = next
 			}
+		}
+	}
+	return all
+}
+
+// decode lists the records of whole batches.
+func decode(t tester, rest []byte) (all []record) {
+	t.Helper()
+	for len(rest) > 0 {
+		b, more, err := batch.Next(rest)
+		if err == nil {
+			err = b.VerifyCRC()
+		}
+		if err != nil {
+			t.Fatalf("%v", err)
+		}
+		rest = more
+		for r, err := range b.Records(batch.Limits{}) {
+			if err != nil {
+				t.Fatalf("%v", err)
+			}
+			all = append(all, record{r.Offset, r.Timestamp, string(r.Value)})
 		}
 	}
 	return all
