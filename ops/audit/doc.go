@@ -16,7 +16,7 @@
 //	lineage     the leader-epoch chain is the one that the batches carry
 //	indexes     every entry points at a batch, a sealed segment's footer at its end
 //	producers   what a snapshot says a producer wrote last is in the log
-//	checkpoint  log start ≤ local start ≤ high watermark ≤ end
+//	checkpoint  high watermark, recovery point and log start ≤ end; files from the local start on
 //	manifest    ranges without a gap from the start to the end; every object is
 //	            there, as long as it is said to be, with its checksum; its chunks
 //	            are the replicas' bytes

@@ -58,7 +58,10 @@ func (a *auditor) checkEpochs(n *node, l *replicaLog) {
 				return
 			}
 			before = b.epoch
-			says, known := epochAt(l.chain, b.base)
+			if b.last < l.logStart() {
+				continue // deleted: the chain begins at the log start
+			}
+			says, known := epochAt(l.chain, max(b.base, l.logStart()))
 			if known && says == b.epoch || !known && !l.clean {
 				continue
 			}
@@ -88,8 +91,8 @@ func (a *auditor) checkCheckpoint(n *node, l *replicaLog) {
 		a.report.flaw(Checkpoint, n.id(), l.name, -1, "the journal has no record of the partition")
 		return
 	}
-	if j.logStart > j.localStart {
-		a.report.flaw(Checkpoint, n.id(), l.name, j.localStart, "log start %d, local start %d, high watermark %d", j.logStart, j.localStart, j.highWatermark)
+	if j.logStart > l.end() && j.logStart > j.highWatermark {
+		a.report.flaw(Checkpoint, n.id(), l.name, j.logStart, "the log start is %d, the high watermark %d, the end %d", j.logStart, j.highWatermark, l.end())
 	}
 	if end := l.end(); j.highWatermark > end {
 		a.report.flaw(Checkpoint, n.id(), l.name, end, "the high watermark was %d, the log ends at %d", j.highWatermark, end)

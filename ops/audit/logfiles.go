@@ -73,9 +73,19 @@ type epochStart struct {
 	start int64
 }
 
+// logStart is where the partition begins, wherever its first record is.
+func (l *replicaLog) logStart() int64 {
+	if l.journal != nil {
+		return l.journal.logStart
+	}
+	return 0
+}
+
+// localStart is the first offset that the files owe. They may hold more: a
+// segment goes as a whole.
 func (l *replicaLog) localStart() int64 {
 	if l.journal != nil {
-		return l.journal.localStart
+		return max(l.journal.localStart, l.journal.logStart)
 	}
 	if len(l.segments) > 0 {
 		return l.segments[0].base
@@ -217,7 +227,7 @@ func (a *auditor) readLog(n *node, l *replicaLog) error {
 		a.report.Bytes += s.size
 	}
 	slices.SortFunc(l.segments, func(x, y segment) int { return cmp.Compare(x.base, y.base) })
-	// Below the local start no file counts: it was being deleted.
+	// A file wholly below the local start does not count: it was being deleted.
 	if l.journal != nil {
 		for len(l.segments) > 1 && l.segments[1].base <= l.journal.localStart {
 			l.segments = l.segments[1:]
