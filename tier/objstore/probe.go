@@ -11,10 +11,25 @@ import (
 // probePrefix is where CheckConditional writes and removes its object.
 const probePrefix = "varve-probe/"
 
+// probeTries bounds how often a probe is repeated that met another one.
+const probeTries = 5
+
 // CheckConditional finds out at start-up whether a store honours conditional puts, on which the fencing of writers
 // rests: it creates, replaces and deletes a small object under a random key. A store that ignores the conditions, or
 // does not know them, gives ErrCapability.
+//
+// Servers over a folder may refuse the key as none when another node's probe takes the folder away that both are in,
+// as the nodes of a cluster that start together do: the key is tried again, as another one.
 func CheckConditional(ctx context.Context, s Store) error {
+	for try := 1; ; try++ {
+		err := checkConditional(ctx, s)
+		if try == probeTries || !errors.Is(err, ErrInvalidKey) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+func checkConditional(ctx context.Context, s Store) error {
 	p := prober{ctx: ctx, s: s, key: probePrefix + rand.Text()}
 	err := p.run()
 	// The probe's own object goes in any case, also when the caller's context has ended meanwhile.

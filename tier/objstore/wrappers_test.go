@@ -269,3 +269,25 @@ func (c careless) Put(ctx context.Context, key string, body objstore.Body, o obj
 	}
 	return c.Store.Put(ctx, key, body, o)
 }
+
+// busyFolder refuses the first keys, as a server over a folder does while
+// another node's probe removes the folder.
+type busyFolder struct {
+	objstore.Store
+	refusals int
+}
+
+func (b *busyFolder) Put(ctx context.Context, key string, body objstore.Body, o objstore.PutOptions) (objstore.Object, error) {
+	if b.refusals > 0 {
+		b.refusals--
+		return objstore.Object{}, &objstore.Error{Op: objstore.OpPut, Key: key, Kind: objstore.ErrInvalidKey}
+	}
+	return b.Store.Put(ctx, key, body, o)
+}
+
+func TestProbesOfSeveralNodesDoNotRefuseTheStore(t *testing.T) {
+	if err := objstore.CheckConditional(t.Context(), &busyFolder{objstore.NewMem(0), 3}); err != nil {
+		t.Errorf("a store that was busy for a moment gives %v", err)
+	}
+	wantKind(t, objstore.CheckConditional(t.Context(), &busyFolder{objstore.NewMem(0), 1000}), objstore.ErrInvalidKey)
+}
