@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,6 +20,7 @@ import (
 const (
 	clientPort = 9092
 	raftPort   = 9093
+	httpPort   = 9644
 	diskBytes  = 768 << 20
 	reserve    = 64 << 20
 )
@@ -107,6 +110,7 @@ func (c *cluster) settings(b *broker, s shape) string {
 		"listeners":                                fmt.Sprintf("PLAINTEXT://%s:%d", host, clientPort),
 		"log.dirs":                                 b.data,
 		"broker.rack":                              fmt.Sprint("rack-", b.id),
+		"varve.http.listen":                        net.JoinHostPort(host, fmt.Sprint(httpPort)),
 		"varve.tier.store":                         c.store,
 		"varve.tier.delete.grace.ms":               "5000",
 		"varve.durability":                         s.durability,
@@ -180,6 +184,33 @@ func (c *cluster) heal(ctx context.Context) error {
 		}
 	}
 	return errors.Join(append(errs, c.start(ctx))...)
+}
+
+// saveMetrics keeps what the brokers say of themselves, for whoever looks into
+// a bad verdict.
+func (c *cluster) saveMetrics(ctx context.Context) {
+	for _, b := range c.brokers {
+		limited, cancel := context.WithTimeout(ctx, 5*time.Second)
+		text, err := fetch(limited, fmt.Sprintf("http://%s:%d/metrics", c.net.host(b.id), httpPort))
+		cancel()
+		if err != nil {
+			text = []byte(err.Error())
+		}
+		_ = os.WriteFile(filepath.Join(b.dir, "metrics.txt"), text, 0o644)
+	}
+}
+
+func fetch(ctx context.Context, url string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	return io.ReadAll(io.LimitReader(resp.Body, 16<<20))
 }
 
 // stop ends all brokers in order, for the auditor.

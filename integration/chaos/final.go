@@ -29,13 +29,17 @@ func live(ctx context.Context, c *cluster, rec *recorder, patience time.Duration
 		steps = append(steps, func() error { return roundTrip(ctx, c, rec, key) })
 	}
 	for _, step := range append(steps, func() error { return drained(ctx, r) }) {
+		var last error
 		for {
 			err := step()
 			if err == nil {
 				break
 			}
+			if last == nil || ctx.Err() == nil { // the end of the time says nothing about its cause
+				last = err
+			}
 			if ctx.Err() != nil {
-				return fmt.Errorf("not live %v after the last fault: %w", patience, err)
+				return fmt.Errorf("not live %v after the last fault: %w", patience, last)
 			}
 			pause(ctx, 500*time.Millisecond)
 		}

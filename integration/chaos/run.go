@@ -86,6 +86,7 @@ func (o *options) run(ctx context.Context, r row, n *network) (v *verdict, err e
 	log("the workload has ended; waiting for the cluster to be whole")
 	if err := live(ctx, c, rec, o.patience, replicas); err != nil {
 		v.Liveness = err.Error()
+		c.saveMetrics(ctx)
 	}
 	log("reading everything")
 	reading, cancel := context.WithTimeout(ctx, o.patience+o.duration)
