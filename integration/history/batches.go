@@ -82,47 +82,76 @@ func epochOrder(x *index, _ Options, found func(Anomaly)) {
 	}
 }
 
-// offsetRegress: who asks after another has been answered hears no smaller
-// start or end. What is tiered a new leader learns from the bucket, a moment
-// after it has begun: until then it may name less (KIP-1005 promises nothing
-// else), and nothing rests on it.
+// heard is the most that was heard of a key.
+type heard struct{ start, end, tiered int64 }
+
+func (h heard) with(e *Ends) heard {
+	return heard{max(h.start, e.Start), max(h.end, e.End), max(h.tiered, e.Tiered)}
+}
+
+// asked is an answer of a leader and what had been heard when it was asked for:
+// by the same process, and by anybody.
+type asked struct {
+	op       *op
+	own, all heard
+}
+
+// offsetRegress: a process never hears of a smaller start or end than before,
+// since it believes no older leader than the newest it has heard of. Another
+// process may know of that older leader alone, while it has not heard that it
+// is deposed: this is legal until everything has healed.
+//
+// What is tiered a new leader learns from the bucket, a moment after it has
+// begun: until then it may name less (KIP-1005 promises nothing else), and
+// nothing rests on it.
 func offsetRegress(x *index, _ Options, found func(Anomaly)) {
-	type heard struct{ start, end, tiered int64 }
+	for _, a := range x.asked() {
+		now := a.op.end.Ends
+		say := func(what string, value, own, all int64, legal bool) {
+			if value < 0 || value >= max(own, all) {
+				return
+			}
+			legal = legal || value >= own && !a.op.end.Final
+			found(Anomaly{Name: "offset-regress", Key: a.op.end.Key, Offset: value, Legal: legal,
+				Detail: fmt.Sprintf("the %s was %d and is %d (process %d asked %s)", what, max(own, all), value, a.op.begin.Process, a.op.end.Source)})
+		}
+		say("log start", now.Start, a.own.start, a.all.start, false)
+		say("high watermark", now.End, a.own.end, a.all.end, false)
+		say("last tiered offset", now.Tiered, a.own.tiered, a.all.tiered, true)
+	}
+}
+
+// asked lists the answers of leaders with what had been heard before.
+func (x *index) asked() []*asked {
 	type moment struct {
 		time int64
-		end  bool // of an operation
-		op   *op
+		end  bool
+		of   *asked
 	}
+	var list []*asked
 	var moments []moment
 	for i := range x.ops {
 		o := &x.ops[i]
 		if o.begin.F == Offsets && o.end != nil && o.end.Type == OK && o.end.Ends != nil {
-			moments = append(moments, moment{o.begin.Time, false, o}, moment{o.end.Time, true, o})
+			a := &asked{op: o}
+			list = append(list, a)
+			moments = append(moments, moment{o.begin.Time, false, a}, moment{o.end.Time, true, a})
 		}
 	}
 	slices.SortStableFunc(moments, func(a, b moment) int { return compare(a.time, b.time) })
-	highest := map[string]heard{} // of operations that have ended
-	atBegin := map[*op]heard{}    // highest when the operation began
+	type who struct {
+		key     string
+		process int
+	}
+	own, anybody := map[who]heard{}, map[string]heard{}
 	for _, m := range moments {
-		key := m.op.end.Key
-		h, any := highest[key]
-		if !any {
-			h = heard{-1, -1, -1}
-		}
+		key := m.of.op.end.Key
+		w := who{key, m.of.op.begin.Process}
 		if !m.end {
-			atBegin[m.op] = h
+			m.of.own, m.of.all = own[w], anybody[key]
 			continue
 		}
-		now, before := m.op.end.Ends, atBegin[m.op]
-		for _, c := range []struct {
-			what        string
-			now, before int64
-			legal       bool
-		}{{"log start", now.Start, before.start, false}, {"high watermark", now.End, before.end, false}, {"last tiered offset", now.Tiered, before.tiered, true}} {
-			if c.now >= 0 && c.now < c.before {
-				found(Anomaly{Name: "offset-regress", Key: key, Offset: c.now, Legal: c.legal, Detail: fmt.Sprintf("the %s was %d and is %d (%s)", c.what, c.before, c.now, m.op.end.Source)})
-			}
-		}
-		highest[key] = heard{max(h.start, now.Start), max(h.end, now.End), max(h.tiered, now.Tiered)}
+		own[w], anybody[key] = own[w].with(m.of.op.end.Ends), anybody[key].with(m.of.op.end.Ends)
 	}
+	return list
 }

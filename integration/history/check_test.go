@@ -190,6 +190,16 @@ func TestHandWrittenHistories(t *testing.T) {
 		{"the high watermark goes back", func(b *builder) { b.ends(false, Ends{0, 10, -1}); b.ends(false, Ends{0, 9, -1}) }, []string{"offset-regress"}, nil},
 		{"the start goes back", func(b *builder) { b.ends(false, Ends{5, 10, -1}); b.ends(false, Ends{4, 10, -1}) }, []string{"offset-regress"}, nil},
 		{"the bucket's end goes back", func(b *builder) { b.ends(false, Ends{0, 10, 8}); b.ends(false, Ends{0, 10, 7}) }, nil, []string{"offset-regress"}},
+		{"a deposed leader tells another process", func(b *builder) {
+			b.ends(false, Ends{0, 10, -1})
+			b.add(Event{Process: 5, Type: Invoke, F: Offsets})
+			b.add(Event{Process: 5, Type: OK, F: Offsets, Key: key, Ends: &Ends{0, 9, -1}})
+		}, nil, []string{"offset-regress"}},
+		{"a deposed leader answers after everything has healed", func(b *builder) {
+			b.ends(false, Ends{0, 10, -1})
+			b.add(Event{Process: 5, Type: Invoke, F: Offsets})
+			b.add(Event{Process: 5, Type: OK, F: Offsets, Key: key, Final: true, Ends: &Ends{0, 9, -1}})
+		}, []string{"offset-regress"}, nil},
 		{"answers that cross", func(b *builder) {
 			b.add(Event{Process: 1, Type: Invoke, F: Offsets})
 			b.add(Event{Process: 2, Type: Invoke, F: Offsets})
