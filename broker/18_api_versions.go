@@ -3,33 +3,13 @@ package broker
 import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/varvelog/varve/meta"
 	"github.com/varvelog/varve/replica/peer"
 )
 
 // ApiVersions (18): versions 0–4. Kafka 4.4 serves 5 as well; kmsg does not know it, and a client that asks with 5 takes
 // the version-0 answer (KIP-511) and asks again.
 var apiApiVersions = api{key: keyApiVersions, name: "ApiVersions", min: 0, max: 4, handle: typed((*Server).apiVersions)}
-
-// feature is one of Kafka's feature levels (KIP-584), as Kafka 4.4.0 reports it. Format: do not renumber.
-type feature struct {
-	name                string
-	min, max, finalized int16
-}
-
-// features lists only what this broker has: finalizing a level tells clients that they may rely on it.
-var features = []feature{
-	{"eligible.leader.replicas.version", 0, 1, 1},
-	{"group.version", 0, 1, 1},
-	{"kraft.version", 0, 1, 0},
-	{"metadata.version", metadataVersionMin, metadataVersionMax, metadataVersionMax},
-	{"transaction.version", 0, 2, 2},
-}
-
-const (
-	metadataVersionMin  int16 = 7  // 3.3-IV3
-	metadataVersionMax  int16 = 33 // 4.4-IV2
-	finalizedEpochFirst       = 1
-)
 
 func (s *Server) apiVersions(r *request, q *kmsg.ApiVersionsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrApiVersionsResponse()
@@ -38,23 +18,28 @@ func (s *Server) apiVersions(r *request, q *kmsg.ApiVersionsRequest) (kmsg.Respo
 		return resp, nil
 	}
 	resp.ApiKeys = s.table.advertised()
+	features, img := meta.Features(), new(meta.Image)
+	if s.deps.Metadata != nil {
+		img = s.deps.Metadata.Image()
+	}
 	for _, f := range features {
-		if r.version < 4 && f.min == 0 {
+		if r.version < 4 && f.Min == 0 {
 			continue // older clients take a minimum of 0 for an error (KAFKA-17011)
 		}
 		a := kmsg.NewApiVersionsResponseSupportedFeature()
-		a.Name, a.MinVersion, a.MaxVersion = f.name, f.min, f.max
+		a.Name, a.MinVersion, a.MaxVersion = f.Name, f.Min, f.Max
 		resp.SupportedFeatures = append(resp.SupportedFeatures, a)
 	}
 	for _, f := range features {
-		if f.finalized == 0 {
+		level := img.FeatureLevel(f.Name)
+		if level == 0 {
 			continue
 		}
 		a := kmsg.NewApiVersionsResponseFinalizedFeature()
-		a.Name, a.MinVersionLevel, a.MaxVersionLevel = f.name, f.finalized, f.finalized
+		a.Name, a.MinVersionLevel, a.MaxVersionLevel = f.Name, level, level
 		resp.FinalizedFeatures = append(resp.FinalizedFeatures, a)
 	}
-	resp.FinalizedFeaturesEpoch = finalizedEpochFirst
+	resp.FinalizedFeaturesEpoch = img.FeaturesEpoch()
 	if q.ClientSoftwareName == peer.SoftwareName {
 		resp.UnknownTags.Set(peer.TagServed, s.table.internal())
 	}

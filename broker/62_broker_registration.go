@@ -1,7 +1,9 @@
 package broker
 
 import (
+	"maps"
 	"net"
+	"slices"
 	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -40,7 +42,10 @@ func encodeRegistration(q *kmsg.BrokerRegistrationRequest, r meta.Registration) 
 	if host, port, ok := splitAddress(r.RaftAddress); ok {
 		q.Listeners = append(q.Listeners, kmsg.BrokerRegistrationRequestListener{Name: listenerController, Host: host, Port: port})
 	}
-	q.PreviousBrokerEpoch = -1
+	q.PreviousBrokerEpoch = r.PreviousEpoch // 0, which is no epoch: nothing is said of it
+	for _, name := range slices.Sorted(maps.Keys(r.Features)) {
+		q.Features = append(q.Features, kmsg.BrokerRegistrationRequestFeature{Name: name, MinSupportedVersion: r.Features[name].Min, MaxSupportedVersion: r.Features[name].Max})
+	}
 	if !r.Directory.IsZero() {
 		q.LogDirs = [][16]byte{r.Directory}
 	}
@@ -78,6 +83,13 @@ func decodeRegistration(q *kmsg.BrokerRegistrationRequest) meta.Registration {
 		case r.Host == "":
 			r.Host, r.Port = l.Host, int32(l.Port)
 		}
+	}
+	r.PreviousEpoch = q.PreviousBrokerEpoch
+	for _, f := range q.Features {
+		if r.Features == nil {
+			r.Features = make(map[string]meta.FeatureRange, len(q.Features))
+		}
+		r.Features[f.Name] = meta.FeatureRange{Min: f.MinSupportedVersion, Max: f.MaxSupportedVersion}
 	}
 	if len(q.LogDirs) > 0 {
 		r.Directory = topic.ID(q.LogDirs[0])

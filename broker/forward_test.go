@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"reflect"
 	"slices"
 	"strconv"
 	"sync"
@@ -507,7 +508,8 @@ func TestControllersErrorsComeBackAsTheyWere(t *testing.T) {
 func TestRegistrationTravelsWhole(t *testing.T) {
 	want := meta.Registration{
 		ID: 4, Host: "n4", Port: 9092, Rack: "b", RaftAddress: "n4:9093", Incarnation: topic.NewID(), ClusterID: "c",
-		Fenced: true, MayLackRecords: true, WantVote: true, Directory: topic.NewID(),
+		Fenced: true, MayLackRecords: true, WantVote: true, Directory: topic.NewID(), PreviousEpoch: 7,
+		Features: map[string]meta.FeatureRange{"a.version": {Min: 0, Max: 3}, "b.version": {Min: 1, Max: 2}},
 	}
 	for _, fenced := range []bool{true, false} {
 		want.Fenced = fenced
@@ -524,7 +526,10 @@ func TestRegistrationTravelsWhole(t *testing.T) {
 			if version < 2 {
 				expected.Directory = topic.ID{}
 			}
-			if got := decodeRegistration(&back); got != expected {
+			if version < 3 {
+				expected.PreviousEpoch = -1
+			}
+			if got := decodeRegistration(&back); !reflect.DeepEqual(got, expected) {
 				t.Errorf("version %d: %+v, want %+v", version, got, expected)
 			}
 		}

@@ -45,10 +45,30 @@ func (img *Image) putBroker(b Broker) {
 }
 
 func (c RegisterBroker) apply(next *Image, index uint64) error {
-	next.putBroker(Broker{
+	b := Broker{
 		ID: c.ID, Host: c.Host, Port: c.Port, Rack: c.Rack, Epoch: int64(index),
-		Incarnation: c.Incarnation, Fenced: c.Fenced,
-	})
+		Incarnation: c.Incarnation, Fenced: c.Fenced, Served: next.Brokers[c.ID].Served,
+	}
+	if !b.Fenced {
+		b.Served = b.Epoch
+	}
+	next.putBroker(b)
+	return nil
+}
+
+func (c DescribeBroker) apply(next *Image, index uint64) error {
+	b, err := next.brokerAt(c.ID, int64(index))
+	if err != nil {
+		return err
+	}
+	b.Directory, b.RaftAddress, b.WantVote, b.Features = c.Directory, c.RaftAddress, c.WantVote, cloneFeatures(c.Features)
+	next.putBroker(b)
+	return nil
+}
+
+func (c SetFeature) apply(next *Image, index uint64) error {
+	next.features = with(next.features, c.Name, c.Level)
+	next.featuresEpoch = int64(index)
 	return nil
 }
 
@@ -69,6 +89,9 @@ func (c ChangeBroker) apply(next *Image, _ uint64) error {
 		return err
 	}
 	b.Fenced, b.ShuttingDown = c.Fenced, c.ShuttingDown
+	if !b.Fenced {
+		b.Served = b.Epoch
+	}
 	next.putBroker(b)
 	return nil
 }

@@ -100,6 +100,47 @@ func (d *decoder) i32() int32 {
 	return int32(v)
 }
 
+func (d *decoder) i16() int16 {
+	v := d.int()
+	if v < math.MinInt16 || v > math.MaxInt16 {
+		d.fail("%d is no 16-bit number", v)
+		return 0
+	}
+	return int16(v)
+}
+
+// description writes what a broker says of itself besides its address.
+func (e *encoder) description(directory topic.ID, address string, vote bool, features map[string]FeatureRange) {
+	e.id(directory)
+	e.str(address)
+	e.flag(vote)
+	e.count(len(features))
+	for _, name := range sortedKeys(features) {
+		e.str(name)
+		e.int(int64(features[name].Min))
+		e.int(int64(features[name].Max))
+	}
+}
+
+func (d *decoder) description() (directory topic.ID, address string, vote bool, features map[string]FeatureRange) {
+	directory, address, vote = d.id(), d.str(), d.flag()
+	n := d.count(3)
+	if n == 0 {
+		return directory, address, vote, nil
+	}
+	features = make(map[string]FeatureRange, n)
+	last := ""
+	for i := range n {
+		name := d.str()
+		if i > 0 && name <= last {
+			d.fail("feature %q is out of order", name)
+		}
+		last = name
+		features[name] = FeatureRange{Min: d.i16(), Max: d.i16()}
+	}
+	return directory, address, vote, features
+}
+
 func (d *decoder) id() topic.ID {
 	var v topic.ID
 	copy(v[:], d.take(len(v)))

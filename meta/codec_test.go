@@ -39,11 +39,13 @@ var everyChange = []Change{
 	}},
 	SetConfigs{Kind: BrokerConfig, Name: "1", Set: map[string]string{"k": "v"}, Remove: []string{"x", "y"}},
 	TakeProducerIDs{Broker: 1, Next: 1000},
+	DescribeBroker{ID: 1, Directory: idA, RaftAddress: "h:1", WantVote: true, Features: map[string]FeatureRange{"f": {Min: 1, Max: 2}}},
+	SetFeature{Name: "f", Level: 2},
 }
 
 // golden is everyChange as a command with base 5, change by change.
 var golden = []string{
-	"01 05 0b",        // version, base, changes
+	"01 05 0d",        // version, base, changes
 	"01 04 03 616263", // SetClusterID
 	"02 19 02 aa01" + zeros14 + "01 68 888e01 0172 01", // RegisterBroker
 	"03 05 02 d804 01 01",                              // ChangeBroker
@@ -57,6 +59,8 @@ var golden = []string{
 	"09 27 bb02" + zeros14 + "02 02 09 04 0104 00 ff01 01 01 0106 0108 010a 010c 010e 0110",
 	"0a 0d 02 0131 01 016b 0176 02 0178 0179",
 	"0b 03 02 d00f",
+	"0c 1b 02 aa01" + zeros14 + "03 683a31 01 01 0166 02 04", // DescribeBroker
+	"0d 03 0166 04", // SetFeature
 }
 
 const zeros14 = "0000000000000000000000000000"
@@ -85,7 +89,7 @@ func TestEveryChangeIsInTheGolden(t *testing.T) {
 	for _, c := range everyChange {
 		seen[c.tag()] = true
 	}
-	for tag := tagSetClusterID; tag <= tagTakeProducerIDs; tag++ {
+	for tag := tagSetClusterID; tag <= tagSetFeature; tag++ {
 		if !seen[tag] {
 			t.Errorf("change %d is missing", tag)
 		}
@@ -153,17 +157,18 @@ func TestFieldsInOneByteStillRead(t *testing.T) {
 	}
 }
 
-// TestSnapshotSections also holds that nothing but what is in them makes a
-// snapshot one that the release before cannot read.
+// TestSnapshotSections also holds that below their level a snapshot stays one
+// that the release before can read.
 func TestSnapshotSections(t *testing.T) {
 	img := fullImage(t)
 	if v := img.EncodeSnapshot()[len(snapshotMagic)]; v != snapshotVersion {
 		t.Errorf("version %d with nothing for a section", v)
 	}
-	img, err := img.Apply(Command{Base: img.Index, Changes: []Change{ChangePartitions{ID: idB, Changes: []PartitionChange{
-		{Index: 1, Set: SetReplicas | SetAddingReplicas | SetRemovingReplicas, Replicas: []int32{1, 2, 3}, AddingReplicas: []int32{3}, RemovingReplicas: []int32{1}},
-		{Index: 0, Set: SetLeader | SetRecovering, Leader: 2, Recovering: true},
-	}}}}, img.Index+1)
+	img, err := img.Apply(Command{Base: img.Index, Changes: []Change{SetFeature{Name: VersionFeature, Level: levelClusters}, RegisterBroker{ID: 3, Host: "h", Fenced: true},
+		DescribeBroker{ID: 3, Directory: idA, RaftAddress: "h:1", WantVote: true, Features: supportedFeatures()}, ChangePartitions{ID: idB, Changes: []PartitionChange{
+			{Index: 1, Set: SetReplicas | SetAddingReplicas | SetRemovingReplicas, Replicas: []int32{1, 2, 3}, AddingReplicas: []int32{3}, RemovingReplicas: []int32{1}},
+			{Index: 0, Set: SetLeader | SetRecovering, Leader: 2, Recovering: true},
+		}}}}, img.Index+1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +177,7 @@ func TestSnapshotSections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b[len(snapshotMagic)] != snapshotSections || !bytes.Equal(back.EncodeSnapshot(), b) || !reflect.DeepEqual(back.Topic("t"), img.Topic("t")) || back.Topic("t").Partitions[0].UncleanEpoch != 3 {
+	if b[len(snapshotMagic)] != snapshotSections || !bytes.Equal(back.EncodeSnapshot(), b) || !reflect.DeepEqual(back.Topic("t"), img.Topic("t")) || !reflect.DeepEqual(back.Brokers, img.Brokers) || back.FeaturesEpoch() != img.FeaturesEpoch() || back.level() != levelClusters || back.Topic("t").Partitions[0].UncleanEpoch != 3 {
 		t.Errorf("restored %+v", back.Topic("t"))
 	}
 	for i := range b {
@@ -332,4 +337,4 @@ func sum(b []byte) []byte {
 	return binary.BigEndian.AppendUint32(bytes.Clone(b), crc32.Checksum(b, castagnoli))
 }
 
-const goldenSum = "a1abeb3f"
+const goldenSum = "ba2a78ac"

@@ -45,6 +45,8 @@ const (
 	tagChangePartitions changeTag = 9
 	tagSetConfigs       changeTag = 10
 	tagTakeProducerIDs  changeTag = 11
+	tagDescribeBroker   changeTag = 12
+	tagSetFeature       changeTag = 13
 )
 
 // SetClusterID names the cluster, once.
@@ -165,6 +167,21 @@ type TakeProducerIDs struct {
 	Next   int64
 }
 
+// DescribeBroker adds to the registration made in the same command.
+type DescribeBroker struct {
+	ID          int32
+	Directory   topic.ID
+	RaftAddress string
+	WantVote    bool
+	Features    map[string]FeatureRange
+}
+
+// SetFeature sets the level of a feature.
+type SetFeature struct {
+	Name  string
+	Level int16
+}
+
 func (SetClusterID) tag() changeTag     { return tagSetClusterID }
 func (RegisterBroker) tag() changeTag   { return tagRegisterBroker }
 func (ChangeBroker) tag() changeTag     { return tagChangeBroker }
@@ -176,6 +193,9 @@ func (AddPartitions) tag() changeTag    { return tagAddPartitions }
 func (ChangePartitions) tag() changeTag { return tagChangePartitions }
 func (SetConfigs) tag() changeTag       { return tagSetConfigs }
 func (TakeProducerIDs) tag() changeTag  { return tagTakeProducerIDs }
+
+func (DescribeBroker) tag() changeTag { return tagDescribeBroker }
+func (SetFeature) tag() changeTag     { return tagSetFeature }
 
 func (c SetClusterID) encode(e *encoder) { e.str(c.ClusterID) }
 
@@ -272,6 +292,16 @@ func (c TakeProducerIDs) encode(e *encoder) {
 	e.int(c.Next)
 }
 
+func (c DescribeBroker) encode(e *encoder) {
+	e.int(int64(c.ID))
+	e.description(c.Directory, c.RaftAddress, c.WantVote, c.Features)
+}
+
+func (c SetFeature) encode(e *encoder) {
+	e.str(c.Name)
+	e.int(int64(c.Level))
+}
+
 // decodeChange reads one change's body.
 func decodeChange(tag changeTag, d *decoder) (Change, error) {
 	var c Change
@@ -298,6 +328,10 @@ func decodeChange(tag changeTag, d *decoder) (Change, error) {
 		c = decodeSetConfigs(d)
 	case tagTakeProducerIDs:
 		c = TakeProducerIDs{Broker: d.i32(), Next: d.int()}
+	case tagDescribeBroker:
+		c = decodeDescribeBroker(d)
+	case tagSetFeature:
+		c = SetFeature{Name: d.str(), Level: d.i16()}
 	default:
 		return nil, fmt.Errorf("%w: change %d", ErrVersion, tag)
 	}
@@ -332,6 +366,12 @@ func decodeChangePartitions(d *decoder) ChangePartitions {
 			}
 		}
 	}
+	return c
+}
+
+func decodeDescribeBroker(d *decoder) DescribeBroker {
+	c := DescribeBroker{ID: d.i32()}
+	c.Directory, c.RaftAddress, c.WantVote, c.Features = d.description()
 	return c
 }
 

@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"maps"
 	"math"
 	"slices"
 
@@ -29,14 +30,32 @@ type Registration struct {
 	// WantVote says that the node may become a voter by itself
 	// (controller.quorum.auto.join.enable, KIP-853).
 	WantVote bool
-	// Directory is the random id of the node's data directory; another one
-	// under the same broker id means that the data is not what it was.
+	// Directory is the random id of the node's metadata directory; a node that
+	// votes cannot come with another one.
 	Directory topic.ID
+	// PreviousEpoch is the epoch of the broker's last start of which its disk
+	// has everything it acknowledged, -1 for none: the disk is new, or old, or
+	// lost what was not synced (KIP-966). 0 means that MayLackRecords says it.
+	PreviousEpoch int64
+	// Features are the levels of features that the broker can be at.
+	Features map[string]FeatureRange
+}
+
+// lacks reports whether the broker may have lost records that it acknowledged
+// under its earlier registration.
+func (r *Registration) lacks(old Broker) bool {
+	return r.MayLackRecords || r.PreviousEpoch != 0 && r.PreviousEpoch < old.Served
+}
+
+// describes reports whether the broker is described as the registration would.
+func (r *Registration) describes(b Broker) bool {
+	return r.Directory == b.Directory && r.RaftAddress == b.RaftAddress && r.WantVote == b.WantVote && maps.Equal(r.Features, b.Features)
 }
 
 // broker is the broker that the registration makes.
 func (r *Registration) broker(epoch int64) Broker {
-	return Broker{ID: r.ID, Host: r.Host, Port: r.Port, Rack: r.Rack, Epoch: epoch, Incarnation: r.Incarnation, Fenced: r.Fenced}
+	return Broker{ID: r.ID, Host: r.Host, Port: r.Port, Rack: r.Rack, Epoch: epoch, Incarnation: r.Incarnation, Fenced: r.Fenced,
+		RaftAddress: r.RaftAddress, Directory: r.Directory, WantVote: r.WantVote, Features: r.Features}
 }
 
 // decideRegister decides on a broker's registration. A new start of a broker
@@ -52,16 +71,24 @@ func decideRegister(img *Image, b *conf.Broker, r Registration, alive bool) ([]C
 	if known && old.Incarnation != r.Incarnation && alive {
 		return nil, refuse(ErrDuplicateBroker, "Another broker is registered with that broker id.")
 	}
+	for name, f := range r.Features {
+		if level := img.FeatureLevel(name); level < f.Min || level > f.Max {
+			return nil, refuse(ErrUnsupportedLevel, "Unable to register because the broker does not support finalized version %d of %s. The broker wants a version between %d and %d, inclusive.", level, name, f.Min, f.Max)
+		}
+	}
 	again := known && old.Incarnation == r.Incarnation
 	if again {
 		// The same process once more: what it may do stays as it is, except
 		// that it may ask to serve at last.
 		r.Fenced = r.Fenced && old.Fenced || old.ShuttingDown
-		if r.Fenced == old.Fenced && r.Host == old.Host && r.Port == old.Port && r.Rack == old.Rack {
+		if r.Fenced == old.Fenced && r.Host == old.Host && r.Port == old.Port && r.Rack == old.Rack && (r.describes(old) || img.level() < levelClusters) {
 			return nil, nil
 		}
 	}
 	changes := []Change{RegisterBroker{ID: r.ID, Incarnation: r.Incarnation, Host: r.Host, Port: r.Port, Rack: r.Rack, Fenced: r.Fenced}}
+	if img.level() >= levelClusters {
+		changes = append(changes, DescribeBroker{ID: r.ID, Directory: r.Directory, RaftAddress: r.RaftAddress, WantVote: r.WantVote, Features: r.Features})
+	}
 	if !known || again {
 		if !r.Fenced {
 			changes = append(changes, restoreLeaders(img, b, r.ID)...)
@@ -69,7 +96,7 @@ func decideRegister(img *Image, b *conf.Broker, r Registration, alive bool) ([]C
 		return changes, nil
 	}
 	lossy := int32(-1)
-	if r.MayLackRecords {
+	if r.lacks(old) {
 		lossy = r.ID
 	}
 	down := removeFromISR(img, b, r.ID, lossy)

@@ -60,6 +60,12 @@ var (
 	ErrNewLeaderElected = errors.New("new leader elected")
 	// ErrBrokerNotEmpty is returned when a broker is to be removed that still holds replicas.
 	ErrBrokerNotEmpty = errors.New("broker still holds replicas")
+	// ErrUnsupportedLevel is returned when a change needs a higher feature level than the cluster is at.
+	ErrUnsupportedLevel = errors.New("feature level is too low")
+	// ErrDuplicateVoter is returned when a node is to get a vote that has one.
+	ErrDuplicateVoter = errors.New("duplicate voter")
+	// ErrVoterNotFound is returned when a node is to lose a vote that has none.
+	ErrVoterNotFound = errors.New("voter not found")
 	// ErrExhausted is returned when there are no producer ids left.
 	ErrExhausted = errors.New("producer ids are exhausted")
 )

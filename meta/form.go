@@ -211,7 +211,7 @@ func (n *Node) RegisterBroker(ctx context.Context, r Registration) (Broker, erro
 	}
 	who, _ := n.founding.get()
 	if r.ID == n.cfg.NodeID {
-		r.Directory = who.directory
+		r.Directory, r.Features = who.directory, supportedFeatures()
 		if r.ClusterID == "" {
 			r.ClusterID = who.clusterID
 		}

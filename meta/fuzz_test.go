@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/varvelog/varve/integration/fuzztest"
+	"github.com/varvelog/varve/meta/topic"
 )
 
 // stateFactor is how many bytes decoding commands and images may allocate per
@@ -49,6 +51,7 @@ func FuzzSnapshotFile(f *testing.F) {
 
 func FuzzIdentity(f *testing.F) {
 	f.Add([]byte("version=1\nnode.id=3\ncluster.id=abc\n"))
+	f.Add([]byte("version=1\nnode.id=3\ndirectory.id=AQAAAAAAAAAAAAAAAAAAAA\nfounders=1@AQAAAAAAAAAAAAAAAAAAAA,3@AgAAAAAAAAAAAAAAAAAAAA\nformed=true\n"))
 	f.Add([]byte("# a comment\n version = 1\nnode.id=-9999999999\ncluster.id=\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var i identity
@@ -60,8 +63,36 @@ func FuzzIdentity(f *testing.F) {
 			}
 			return
 		}
-		if i.clusterID == "" || strings.ContainsAny(i.clusterID, "\n") {
+		if i.clusterID == "" && i.directory.IsZero() || strings.ContainsAny(i.clusterID, "\n") {
 			t.Fatalf("%+v", i)
+		}
+		again, err := parseIdentity([]byte(i.text()))
+		if i.directory.IsZero() {
+			return // it gets one before it is written
+		}
+		if err != nil || again.text() != i.text() {
+			t.Fatalf("%q becomes %q, %v", i.text(), again.text(), err)
+		}
+	})
+}
+
+func FuzzGreeting(f *testing.F) {
+	g := greeting{NodeID: 7, Directory: idA, Formed: true, ClusterID: "c", Founders: map[int32]topic.ID{1: idA, 7: idB}, Voters: []int32{1, 7}}
+	b := g.encode()
+	f.Add(b[4 : len(b)-4])
+	f.Fuzz(func(t *testing.T, b []byte) {
+		b = sum(b)
+		var g greeting
+		var err error
+		fuzztest.Within(t, stateFactor*len(b)+fuzztest.Floor, func() { g, err = decodeGreeting(b) })
+		if err != nil {
+			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrVersion) {
+				t.Fatal(err)
+			}
+			return
+		}
+		if again := g.encode(); !bytes.Equal(again[4:], b) {
+			t.Fatalf("%x becomes %x", b, again[4:])
 		}
 	})
 }

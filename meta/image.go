@@ -31,8 +31,11 @@ type Image struct {
 	partitions int
 	load       map[int32]brokerLoad
 	deleted    map[topic.ID]DeletedTopic
-	brokerConf map[string]map[string]string // broker id as text, "" for the cluster-wide default
-	groupConf  map[string]map[string]string
+	features   map[string]int16
+	// featuresEpoch is the raft index of the newest change of features.
+	featuresEpoch int64
+	brokerConf    map[string]map[string]string // broker id as text, "" for the cluster-wide default
+	groupConf     map[string]map[string]string
 
 	sortedOnce sync.Once
 	sorted     []*Topic
@@ -52,6 +55,19 @@ type Broker struct {
 	Fenced bool
 	// ShuttingDown brokers still serve but get no leadership.
 	ShuttingDown bool
+
+	// RaftAddress is where raft's transport of the broker's node listens; "" if
+	// it did not say.
+	RaftAddress string
+	// Directory is the random id of the node's data directory.
+	Directory topic.ID
+	// WantVote says that the node may become a voter by itself.
+	WantVote bool
+	// Features are the levels of features that the broker can be at.
+	Features map[string]FeatureRange
+	// Served is the newest epoch under which the broker has served: what it
+	// acknowledged, it acknowledged until then.
+	Served int64
 }
 
 // Active reports whether the broker may lead and be in sync.
@@ -240,6 +256,6 @@ func (img *Image) clone() *Image {
 	return &Image{
 		Index: img.Index, ClusterID: img.ClusterID, Brokers: img.Brokers, ControllerID: img.ControllerID,
 		NextProducerID: img.NextProducerID, topics: img.topics.fork(), partitions: img.partitions,
-		load: img.load, deleted: img.deleted, brokerConf: img.brokerConf, groupConf: img.groupConf,
+		load: img.load, deleted: img.deleted, features: img.features, featuresEpoch: img.featuresEpoch, brokerConf: img.brokerConf, groupConf: img.groupConf,
 	}
 }

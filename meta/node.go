@@ -198,6 +198,7 @@ func (n *Node) startRaft(snapshots raft.SnapshotStore, has bool) error {
 	n.wg.Go(n.takeSnapshots)
 	n.wg.Go(n.liveness.run)
 	n.wg.Go(n.runBalancer)
+	n.wg.Go(n.keepQuorum)
 	n.wg.Go(n.stopRaft)
 	n.subs.add(n.remember())
 	return nil
@@ -252,6 +253,7 @@ func (n *Node) raftConfig() *raft.Config {
 	rc.HeartbeatTimeout = n.cfg.Heartbeat
 	rc.ElectionTimeout = n.cfg.Heartbeat
 	rc.LeaderLeaseTimeout = n.cfg.Heartbeat // nothing is decided on the lease alone
+	rc.ShutdownOnRemove = false             // a node that was removed may be added again
 	rc.TrailingLogs = n.cfg.TrailingEntries
 	rc.SnapshotThreshold = math.MaxUint64 // takeSnapshots decides, by bytes as well
 	rc.NoLegacyTelemetry = true
@@ -301,6 +303,7 @@ func (n *Node) nameCluster(ctx context.Context) error {
 		}
 		return []Change{
 			SetClusterID{ClusterID: id},
+			SetFeature{Name: VersionFeature, Level: levelClusters},
 			SetConfigs{Kind: BrokerConfig, Set: map[string]string{minISRSetting: strconv.Itoa(int(n.cfg.Broker.MinInsyncReplicas))}},
 		}, nil
 	})
@@ -501,6 +504,9 @@ func (n *Node) Close(ctx context.Context) error {
 }
 
 func (n *Node) shutdown(ctx context.Context) error {
+	if err := n.Resign(ctx); err != nil && !errors.Is(err, ErrNotController) {
+		n.log.Warn("hand the metadata quorum over", "err", err)
+	}
 	n.cancel()
 	stopped := make(chan error, 1)
 	go func() {

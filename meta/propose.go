@@ -30,6 +30,9 @@ func (n *Node) change(ctx context.Context, dryRun bool, decide decision) (*Image
 		}
 		img := n.Image()
 		changes, err := decide(img, n.Broker())
+		if err == nil {
+			err = checkLevel(img, changes)
+		}
 		if err != nil || len(changes) == 0 || dryRun {
 			return img, err
 		}
@@ -167,6 +170,9 @@ func (n *Node) AlterConfigs(ctx context.Context, changes []ConfigChange, validat
 func (l Local) RegisterBroker(ctx context.Context, r Registration) (Broker, error) {
 	n := l.n
 	img, err := n.change(ctx, false, func(img *Image, b *conf.Broker) ([]Change, error) {
+		if err := n.checkDirectory(img, r); err != nil {
+			return nil, err
+		}
 		return decideRegister(img, b, r, n.liveness.alive(img, r))
 	})
 	if err != nil {
@@ -196,26 +202,6 @@ func (n *Node) BeginShutdown(ctx context.Context, id int32, epoch int64) error {
 func (n *Node) changeBroker(ctx context.Context, want ChangeBroker) error {
 	_, err := n.change(ctx, false, func(img *Image, b *conf.Broker) ([]Change, error) {
 		return decideBroker(img, b, want)
-	})
-	return err
-}
-
-// UnregisterBroker forgets a broker for good.
-func (n *Node) UnregisterBroker(ctx context.Context, id int32) error {
-	_, err := n.change(ctx, false, func(img *Image, b *conf.Broker) ([]Change, error) {
-		return decideUnregister(img, b, id)
-	})
-	return err
-}
-
-// RemoveBroker forgets a broker that holds no replica any more; one that still
-// does is refused with ErrBrokerNotEmpty, for its data would be lost with it.
-func (n *Node) RemoveBroker(ctx context.Context, id int32) error {
-	_, err := n.change(ctx, false, func(img *Image, b *conf.Broker) ([]Change, error) {
-		if held := img.load[id].holds; held > 0 {
-			return nil, refuse(ErrBrokerNotEmpty, "Broker %d still holds %d replica(s): drain it first.", id, held)
-		}
-		return decideUnregister(img, b, id)
 	})
 	return err
 }

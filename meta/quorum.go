@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/varvelog/varve/meta/conf"
 	"github.com/varvelog/varve/meta/topic"
 )
 
@@ -56,7 +58,7 @@ func (n *Node) Quorum() (Quorum, error) {
 		if err != nil {
 			return Quorum{}, err
 		}
-		m := QuorumMember{NodeID: id, Address: string(s.Address), LogEnd: -1}
+		m := QuorumMember{NodeID: id, Directory: n.Image().Brokers[id].Directory, Address: string(s.Address), LogEnd: -1}
 		if index, heard, caughtUp := n.liveness.member(id); !heard.IsZero() {
 			m.LogEnd, m.LastFetch, m.LastCaughtUp = int64(index), heard, caughtUp
 		}
@@ -91,16 +93,165 @@ func nodeID(id raft.ServerID) (int32, error) {
 // AddVoter gives a node a vote; it may be an observer already. address is for
 // raft's transport.
 func (n *Node) AddVoter(ctx context.Context, id int32, address string) error {
-	return n.changeMembers(ctx, func(timeout time.Duration) raft.IndexFuture {
-		return n.raft.AddVoter(raft.ServerID(brokerName(id)), raft.ServerAddress(address), 0, timeout)
+	return n.changeMembers(ctx, func(servers []raft.Server, timeout time.Duration) (raft.IndexFuture, error) {
+		if _, votes := member(servers, id); votes {
+			return nil, refuse(ErrDuplicateVoter, "The voter id for ReplicaKey(id=%d) is already part of the set of voters.", id)
+		}
+		return n.raft.AddVoter(raft.ServerID(brokerName(id)), raft.ServerAddress(address), 0, timeout), nil
 	})
 }
 
 // RemoveVoter takes a voter's vote away: it goes on as an observer.
 func (n *Node) RemoveVoter(ctx context.Context, id int32) error {
-	return n.changeMembers(ctx, func(timeout time.Duration) raft.IndexFuture {
-		return n.raft.DemoteVoter(raft.ServerID(brokerName(id)), 0, timeout)
+	return n.changeMembers(ctx, func(servers []raft.Server, timeout time.Duration) (raft.IndexFuture, error) {
+		switch _, votes := member(servers, id); {
+		case !votes:
+			return nil, refuse(ErrVoterNotFound, "Cannot remove voter ReplicaKey(id=%d) from the set of voters.", id)
+		case voters(servers) == 1:
+			return nil, refuse(ErrInvalidRequest, "Voter %d is the only one.", id)
+		}
+		return n.raft.DemoteVoter(raft.ServerID(brokerName(id)), 0, timeout), nil
 	})
+}
+
+// member finds a node among raft's.
+func member(servers []raft.Server, id int32) (known, votes bool) {
+	i := slices.IndexFunc(servers, func(s raft.Server) bool { return s.ID == raft.ServerID(brokerName(id)) })
+	return i >= 0, i >= 0 && servers[i].Suffrage == raft.Voter
+}
+
+func voters(servers []raft.Server) int {
+	n := 0
+	for _, s := range servers {
+		if s.Suffrage == raft.Voter {
+			n++
+		}
+	}
+	return n
+}
+
+// votersMax is how many nodes vote at most by themselves: more make every
+// change dearer and hardly any loss less likely.
+const votersMax = 5
+
+// decidePromotion names the observer that gets a vote next, if any: an odd
+// number of voters up to votersMax, of the brokers that serve and want one.
+// Racks that have no voter yet come first. It is pure.
+func decidePromotion(img *Image, servers []raft.Server) (Broker, bool) {
+	var candidates []Broker
+	racks := make(map[string]int)
+	for _, s := range servers {
+		id, err := nodeID(s.ID)
+		if err != nil {
+			return Broker{}, false
+		}
+		b, ok := img.Brokers[id]
+		switch {
+		case s.Suffrage == raft.Voter:
+			racks[b.Rack]++
+		case ok && b.WantVote && b.Active() && b.RaftAddress == string(s.Address):
+			candidates = append(candidates, b)
+		}
+	}
+	have := voters(servers)
+	want := min(votersMax, have+len(candidates))
+	if want%2 == 0 {
+		want--
+	}
+	if have >= want {
+		return Broker{}, false
+	}
+	return slices.MinFunc(candidates, func(a, b Broker) int {
+		return cmp.Or(cmp.Compare(racks[a.Rack], racks[b.Rack]), cmp.Compare(a.ID, b.ID))
+	}), true
+}
+
+// promoteInterval is how often it is looked whether there should be more voters.
+const promoteInterval = time.Second
+
+// keepQuorum gives votes to joined nodes while this node leads. Close stops it.
+func (n *Node) keepQuorum() {
+	tick := time.NewTicker(promoteInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-n.ctx.Done():
+			return
+		}
+		if !n.IsController() {
+			continue
+		}
+		servers, err := n.servers()
+		if err != nil {
+			continue // it is stopping
+		}
+		b, ok := decidePromotion(n.Image(), servers)
+		if !ok {
+			continue
+		}
+		n.log.Info("node gets a vote in the metadata quorum", "node", b.ID, "address", b.RaftAddress)
+		if err := n.AddVoter(n.ctx, b.ID, b.RaftAddress); err != nil && n.ctx.Err() == nil {
+			n.log.Warn("give a node a vote", "node", b.ID, "err", err)
+		}
+	}
+}
+
+// UnregisterBroker forgets a broker for good, and its node in the quorum. A
+// controller that is to forget itself hands over first, and refuses with
+// ErrNotController: the next one can.
+func (n *Node) UnregisterBroker(ctx context.Context, id int32) error {
+	return n.forget(ctx, id, func(*Image) error { return nil })
+}
+
+// RemoveBroker forgets a broker that holds no replica any more; one that still
+// does is refused with ErrBrokerNotEmpty, for its data would be lost with it.
+func (n *Node) RemoveBroker(ctx context.Context, id int32) error {
+	return n.forget(ctx, id, func(img *Image) error {
+		if held := img.load[id].holds; held > 0 {
+			return refuse(ErrBrokerNotEmpty, "Broker %d still holds %d replica(s): drain it first.", id, held)
+		}
+		return nil
+	})
+}
+
+func (n *Node) forget(ctx context.Context, id int32, check func(*Image) error) error {
+	if id == n.cfg.NodeID && n.Resign(ctx) == nil {
+		return ErrNotController
+	}
+	if _, err := n.change(ctx, false, func(img *Image, b *conf.Broker) ([]Change, error) {
+		if err := check(img); err != nil {
+			return nil, err
+		}
+		return decideUnregister(img, b, id)
+	}); err != nil {
+		return err
+	}
+	return n.expel(ctx, id)
+}
+
+// expel takes a node out of the quorum, unless it is all of it.
+func (n *Node) expel(ctx context.Context, id int32) error {
+	return n.changeMembers(ctx, func(servers []raft.Server, timeout time.Duration) (raft.IndexFuture, error) {
+		known, votes := member(servers, id)
+		if !known || votes && voters(servers) == 1 {
+			return nil, nil
+		}
+		return n.raft.RemoveServer(raft.ServerID(brokerName(id)), 0, timeout), nil
+	})
+}
+
+// Resign hands the quorum's leadership over to another voter, if this node has
+// it; the error says that there is none who could take it. A node that is about
+// to stop should: it saves the others an election timeout.
+func (n *Node) Resign(ctx context.Context) error {
+	if n.raft.State() != raft.Leader {
+		return nil
+	}
+	if servers, err := n.servers(); err != nil || voters(servers) < 2 {
+		return errors.Join(ErrNotController, err)
+	}
+	return n.await(ctx, n.raft.LeadershipTransfer())
 }
 
 // admit gives the node of a registered broker its place in the quorum: one that
@@ -109,21 +260,35 @@ func (n *Node) admit(ctx context.Context, r Registration) error {
 	if r.RaftAddress == "" {
 		return nil
 	}
+	id, address := raft.ServerID(brokerName(r.ID)), raft.ServerAddress(r.RaftAddress)
+	return n.changeMembers(ctx, func(servers []raft.Server, timeout time.Duration) (raft.IndexFuture, error) {
+		if slices.ContainsFunc(servers, func(s raft.Server) bool { return s.ID == id && s.Address == address }) {
+			return nil, nil
+		}
+		return n.raft.AddNonvoter(id, address, 0, timeout), nil // a voter stays one, and gets the address
+	})
+}
+
+// checkDirectory refuses a voter's registration from another directory than it
+// voted with: it may have voted what it does not remember.
+func (n *Node) checkDirectory(img *Image, r Registration) error {
+	old, ok := img.Brokers[r.ID]
+	if !ok || old.Directory.IsZero() || r.Directory.IsZero() || old.Directory == r.Directory {
+		return nil
+	}
 	servers, err := n.servers()
 	if err != nil {
 		return err
 	}
-	id, address := raft.ServerID(brokerName(r.ID)), raft.ServerAddress(r.RaftAddress)
-	i := slices.IndexFunc(servers, func(s raft.Server) bool { return s.ID == id })
-	if i >= 0 && servers[i].Address == address {
-		return nil
+	if _, votes := member(servers, r.ID); votes {
+		return refuse(ErrDirectoryReplaced, "Node %d votes with directory %s and cannot with %s: remove its vote first.", r.ID, old.Directory, r.Directory)
 	}
-	return n.changeMembers(ctx, func(timeout time.Duration) raft.IndexFuture {
-		return n.raft.AddNonvoter(id, address, 0, timeout) // a voter stays one, and gets the address
-	})
+	return nil
 }
 
-func (n *Node) changeMembers(ctx context.Context, change func(time.Duration) raft.IndexFuture) error {
+// changeMembers changes the quorum's members. change may find that nothing is
+// to be done, and returns nil.
+func (n *Node) changeMembers(ctx context.Context, change func([]raft.Server, time.Duration) (raft.IndexFuture, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.ProposeTimeout)
 	defer cancel()
 	n.decide.Lock()
@@ -131,5 +296,13 @@ func (n *Node) changeMembers(ctx context.Context, change func(time.Duration) raf
 	if err := n.catchUp(); err != nil {
 		return err
 	}
-	return n.await(ctx, change(n.cfg.ProposeTimeout))
+	servers, err := n.servers()
+	if err != nil {
+		return err
+	}
+	future, err := change(servers, n.cfg.ProposeTimeout)
+	if err != nil || future == nil {
+		return err
+	}
+	return n.await(ctx, future)
 }

@@ -25,6 +25,8 @@ type snapshotSection uint8
 const (
 	sectionReassignments snapshotSection = 1
 	sectionUnclean       snapshotSection = 2
+	sectionDescriptions  snapshotSection = 3
+	sectionFeatures      snapshotSection = 4
 )
 
 // snapshotMagic begins every snapshot.
@@ -104,6 +106,12 @@ func DecodeSnapshot(b []byte) (*Image, error) {
 	img.decodeTopics(&d)
 	img.decodeDeleted(&d)
 	img.brokerConf, img.groupConf = decodeConfs(&d), decodeConfs(&d)
+	if version == snapshotVersion {
+		for id, b := range img.Brokers {
+			b.Served = b.Epoch // it may have
+			img.Brokers[id] = b
+		}
+	}
 	if version == snapshotSections && d.err == nil {
 		if err := img.decodeSections(&d); err != nil {
 			return nil, err
@@ -118,12 +126,17 @@ func DecodeSnapshot(b []byte) (*Image, error) {
 // encodeSections writes the sections that have something in them.
 func (img *Image) encodeSections() []byte {
 	var e encoder
+	if img.level() < levelClusters {
+		return nil // there may be nodes that can only read version 1
+	}
 	for _, s := range []struct {
 		number snapshotSection
 		body   []byte
 	}{
 		{sectionReassignments, img.encodeReassignments()},
 		{sectionUnclean, img.encodeUnclean()},
+		{sectionDescriptions, img.encodeDescriptions()},
+		{sectionFeatures, img.encodeFeatures()},
 	} {
 		if len(s.body) > 0 {
 			e.u8(uint8(s.number))
@@ -151,6 +164,10 @@ func (img *Image) decodeSections(d *decoder) error {
 			img.decodeReassignments(&body)
 		case sectionUnclean:
 			img.decodeUnclean(&body)
+		case sectionDescriptions:
+			img.decodeDescriptions(&body)
+		case sectionFeatures:
+			img.decodeFeatures(&body)
 		default:
 			return fmt.Errorf("%w: snapshot section %d", ErrVersion, section)
 		}
