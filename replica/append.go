@@ -30,6 +30,9 @@ func (p *Partition) appendLeading(records []byte, r AppendRequest) (Appended, in
 	if role.err != nil {
 		return Appended{}, 0, role.err
 	}
+	if lease := p.m.deps.Lease; lease != nil && !lease() {
+		return Appended{}, 0, ErrNotLeader // as far as anybody knows here
+	}
 	if r.Acks == -1 && !p.enough() {
 		return Appended{}, 0, ErrISRTooSmall
 	}

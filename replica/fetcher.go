@@ -32,6 +32,7 @@ type fetcher struct {
 	dirty    []*followed
 	later    []*followed // those with a time to retry at
 	busy     int
+	quiet    int         // fetches in a row that brought nothing
 	grown    []*followed // appended to in this round
 	session  fetchSession
 	peer     Peer
@@ -117,6 +118,7 @@ func (f *fetcher) disconnect() {
 		f.peer = nil
 	}
 	f.session.reset()
+	f.quiet = 0
 	f.dirty = f.dirty[:0]
 	for _, d := range f.parts {
 		d.dirty = false
@@ -262,9 +264,17 @@ func (f *fetcher) prepare() bool {
 	return true
 }
 
+// A leader that has nothing to say is asked ever more seldom, up to eight times replica.fetch.wait.max.ms and never so that a
+// follower could come to lag by it: new records end the wait at once, and thousands of idle partitions cost next to nothing.
+const (
+	quietDoublings = 3
+	quietLagShare  = 6
+)
+
 // maxWait is how long the leader may keep the next fetch: not beyond the next retry, and not long while a task runs.
 func (f *fetcher) maxWait(b *conf.Broker) int32 {
-	wait := int64(b.ReplicaFetchWaitMaxMillis)
+	wait := int64(b.ReplicaFetchWaitMaxMillis) << min(f.quiet, quietDoublings)
+	wait = min(wait, max(b.ReplicaLagTimeMaxMillis/quietLagShare, int64(b.ReplicaFetchWaitMaxMillis)))
 	if f.busy > 0 {
 		wait = min(wait, 20)
 	}
@@ -332,6 +342,9 @@ func (f *fetcher) round() error {
 		}
 		f.m.logger.Debug("fetch session ended by the leader", "leader", f.leader, "code", code)
 		return nil
+	}
+	if f.quiet++; len(resp.Topics) > 0 {
+		f.quiet = 0
 	}
 	for i := range resp.Topics {
 		t := &resp.Topics[i]

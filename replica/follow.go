@@ -23,7 +23,8 @@ type following struct {
 // the same objects in both images.
 //
 // After a start the images of the past come first, while the log of the metadata is read. They may give this broker what it
-// has lost since, or take away what it has got since: nothing is followed before the image knows this very start.
+// has lost since, or take away what it has got since: nothing is followed before the image knows this very start. An image
+// that is passed over for that is taken up again by catchUp.
 func (m *Manager) image(_, next *meta.Image) {
 	epoch := m.brokerEpoch()
 	m.mu.Lock()
@@ -35,6 +36,9 @@ func (m *Manager) image(_, next *meta.Image) {
 		return
 	}
 	prev := m.follow.seen
+	if prev != nil && next.Index < prev.Index {
+		return // overtaken
+	}
 	m.follow.seen = next
 	defaults := m.dynamicLocked(next)
 	for _, t := range next.Topics() {
@@ -57,6 +61,20 @@ func (m *Manager) image(_, next *meta.Image) {
 	}
 	for _, d := range next.DeletedTopics() {
 		m.tombstoneLocked(d)
+	}
+}
+
+// catchUp takes the newest image if it was passed over: it knew of a new registration of this broker before the broker did.
+func (m *Manager) catchUp() {
+	if m.deps.BrokerEpoch == nil {
+		return
+	}
+	img := m.deps.Meta.Image()
+	m.mu.Lock()
+	missed := m.follow.seen != img
+	m.mu.Unlock()
+	if missed {
+		m.image(nil, img)
 	}
 }
 

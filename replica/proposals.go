@@ -21,11 +21,11 @@ type proposals struct {
 }
 
 const (
-	proposeTimeout   = 10 * time.Second
-	proposalsMax     = 2000 // of one request
-	proposeRetryMin  = 20 * time.Millisecond
-	proposeRetryMax  = time.Second
-	lagCheckInterval = 500 * time.Millisecond // at least
+	proposeTimeout  = 10 * time.Second
+	proposalsMax    = 2000 // of one request
+	proposeRetryMin = 20 * time.Millisecond
+	proposeRetryMax = time.Second
+	proposalsTick   = 500 * time.Millisecond
 )
 
 func (x *proposals) init(m *Manager) {
@@ -64,15 +64,19 @@ func (x *proposals) take() []*Partition {
 // run proposes until the manager closes. Twice within replica.lag.time.max.ms it looks for followers that lag.
 func (x *proposals) run() {
 	wait := proposeRetryMin
-	lag := time.NewTimer(x.lagInterval())
-	defer lag.Stop()
+	tick := time.NewTicker(proposalsTick)
+	defer tick.Stop()
+	looked := x.m.steady()
 	for {
 		select {
 		case <-x.m.running.Done():
 			return
-		case <-lag.C:
-			x.findLaggards()
-			lag.Reset(x.lagInterval())
+		case <-tick.C:
+			x.m.catchUp()
+			if now := x.m.steady(); now-looked >= x.m.brokerConf().ReplicaLagTimeMaxMillis/2 {
+				looked = now
+				x.findLaggards()
+			}
 		case <-x.wake:
 		}
 		for list := x.take(); len(list) > 0; list = x.take() {
@@ -88,10 +92,6 @@ func (x *proposals) run() {
 			}
 		}
 	}
-}
-
-func (x *proposals) lagInterval() time.Duration {
-	return max(time.Duration(x.m.brokerConf().ReplicaLagTimeMaxMillis)*time.Millisecond/2, lagCheckInterval)
 }
 
 // findLaggards looks through what this broker leads. Partitions with one replica cost next to nothing.

@@ -263,3 +263,23 @@ func TestConsumersAreSentToAFollowerInTheirRack(t *testing.T) {
 		t.Error("a client that does not say so is answered by a follower")
 	}
 }
+
+func TestEveryNextLeaderGoesOnUploading(t *testing.T) {
+	c := startCluster(t, 3, hot.Fsync, nil)
+	c.tieredTopic("events", []int32{1, 2, 3}, false, "min.insync.replicas", "2")
+	acked := make(map[int64]string)
+	for range 5 {
+		c.produceAll("events", 60, acked)
+		c.uploaded("events")
+		c.inSync("events", 3)
+		m, _ := c.leader("events")
+		m.kill(false, 0)
+		c.produceAll("events", 60, acked)
+		c.uploaded("events")
+		m.boot(false)
+		c.inSync("events", 3)
+	}
+	for id := range int32(3) {
+		c.wantRead(id+1, "events", acked)
+	}
+}

@@ -53,6 +53,12 @@ func (n *node) brokerEpoch() int64 {
 	return 0
 }
 
+// lease says whether the controller cannot have given up on this node yet: a leader may append only then.
+func (n *node) lease() bool {
+	m := n.member.Load()
+	return m != nil && m.Lease()
+}
+
 // unfencedNews is how often a node that is not let in yet says so.
 const unfencedNews = 10 * time.Second
 

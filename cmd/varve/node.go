@@ -399,6 +399,7 @@ func (n *node) openReplica(context.Context) (err error) {
 	deps := replica.Deps{Hot: n.hot, Archive: n.archive, Tier: n.tier, Meta: n.meta, Logger: n.log.With("room", "replica")}
 	if n.clustered() {
 		deps.BrokerEpoch = n.brokerEpoch
+		deps.Lease = n.lease
 		deps.Peers = replica.OverNetwork(n.peerConfig())
 	}
 	n.replica, err = replica.NewManager(cfg, deps)
