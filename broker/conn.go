@@ -217,6 +217,9 @@ func (c *conn) handle(b []byte) (keep bool, err error) {
 	}
 	defer c.recoverHandler(&err)
 	s.stats.requests[a.key].Add(1)
+	if err := c.admitted(a); err != nil {
+		return false, err
+	}
 	if a.forwarded {
 		err = s.decide(&c.req, b)
 	} else {

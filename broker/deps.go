@@ -24,6 +24,9 @@ type Deps struct {
 	Transactions Transactions
 	// Brokers reaches the other brokers of the cluster; nil: there are none.
 	Brokers Brokers
+	// Open is closed when clients may be served. Before that a node of a cluster serves other brokers only: it knows nothing yet,
+	// and a client that is told so takes it for the truth. nil: from the start.
+	Open <-chan struct{}
 	// Settings are the broker's typed static settings: defaults for topics, shown by DescribeConfigs.
 	Settings *conf.Broker
 	// DiskSpace is the size of the data directory's file system and what is free of it, in bytes; nil: not known.

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -123,4 +125,128 @@ func TestKillingAnyNodeLosesNothing(t *testing.T) {
 	}
 	s.progress(50)
 	s.verify(c)
+}
+
+// All nodes are killed at once, as when a rack loses power.
+func TestKillingAllNodesLosesNothing(t *testing.T) {
+	c := nodetest.StartCluster(t, nodetest.ClusterOptions{})
+	c.CreateTopic("events", 6, 3, replicated)
+	s := startStream(t, c, "events")
+	for range 2 {
+		s.progress(100)
+		for _, n := range c.Nodes() {
+			n.Kill()
+		}
+		for _, n := range c.Nodes() {
+			n.Launch()
+		}
+		for _, n := range c.Nodes() {
+			n.AwaitReady()
+		}
+		c.WaitInSync(time.Minute, "events")
+	}
+	s.progress(100)
+	s.verify(c)
+}
+
+// Each node is stopped in order and comes back, the next one when the in-sync
+// sets are full again. What a node leads is led by others before it goes.
+func TestARollingRestartIsHardlySeen(t *testing.T) {
+	c := nodetest.StartCluster(t, nodetest.ClusterOptions{})
+	c.CreateTopic("events", 6, 3, replicated)
+	s := startStream(t, c, "events")
+	for _, n := range c.Nodes() {
+		s.progress(50)
+		n.Stop()
+		s.progress(50)
+		n.Restart()
+		c.WaitInSync(time.Minute, "events")
+		if !strings.Contains(n.Log(), "leaderships handed over") {
+			t.Errorf("node %d handed nothing over", n.ID)
+		}
+	}
+	s.verify(c)
+}
+
+// The broker that coordinates a group is killed: another one does, from the
+// same offsets.
+func TestAGroupGoesOnWhenItsCoordinatorDies(t *testing.T) {
+	c := nodetest.StartCluster(t, nodetest.ClusterOptions{})
+	c.CreateTopic("events", 6, 3, replicated)
+	const first, second = 300, 600
+	produceKeyed(t, c, "events", 0, first)
+	readers := []*reader{startReader(c, "readers", "events"), startReader(c, "readers", "events")}
+	read := func(want int) {
+		t.Helper()
+		nodetest.Eventually(t, time.Minute, "the group has read everything", func() error {
+			a, _ := readers[0].total()
+			b, _ := readers[1].total()
+			if a+b < want {
+				return fmt.Errorf("%d of %d records", a+b, want)
+			}
+			return nil
+		})
+	}
+	read(first)
+	coordinator := groupCoordinator(t, c, "readers")
+	committed := committedBy(t, c, "readers", "events", first)
+	c.Node(coordinator).Kill()
+	produceKeyed(t, c, "events", first, second)
+	read(second)
+	if now := groupCoordinator(t, c, "readers"); now == coordinator {
+		t.Errorf("broker %d coordinates the group though it is dead", now)
+	}
+	if now := committedBy(t, c, "readers", "events", second); now < committed {
+		t.Errorf("%d records were committed, and later %d", committed, now)
+	}
+	c.Node(coordinator).Restart()
+	c.WaitInSync(time.Minute, "events", "__consumer_offsets")
+	for _, r := range readers {
+		r.stop()
+	}
+}
+
+// freshAdmin is a client that remembers nothing: franz-go goes on asking a dead
+// coordinator for committed offsets.
+func freshAdmin(c *nodetest.Cluster) *kadm.Client { return kadm.NewClient(c.Client()) }
+
+// groupCoordinator asks until somebody coordinates the group.
+func groupCoordinator(t *testing.T, c *nodetest.Cluster, group string) int32 {
+	t.Helper()
+	id := int32(-1)
+	nodetest.Eventually(t, time.Minute, "the group has a coordinator", func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		adm := freshAdmin(c)
+		defer adm.Close()
+		r := adm.FindGroupCoordinators(ctx, group)[group]
+		id = r.NodeID
+		return r.Err
+	})
+	return id
+}
+
+// committedBy waits until a group has committed so many records of a topic.
+func committedBy(t *testing.T, c *nodetest.Cluster, group, topic string, want int64) int64 {
+	t.Helper()
+	total := int64(0)
+	nodetest.Eventually(t, time.Minute, "the group has committed", func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		adm := freshAdmin(c)
+		defer adm.Close()
+		offsets, err := adm.FetchOffsets(ctx, group)
+		if err != nil {
+			return err
+		}
+		total = 0
+		for _, o := range offsets.Offsets()[topic] {
+			total += o.At
+		}
+		if total < want {
+			return fmt.Errorf("%d of %d", total, want)
+		}
+		return nil
+	})
+	return total
 }

@@ -22,7 +22,12 @@ type reader struct {
 	seen map[string]int
 }
 
-func startReader(n *nodetest.Node, group, topic string) *reader {
+// clients gives clients of a node or of a cluster.
+type clients interface {
+	Client(opts ...kgo.Opt) *kgo.Client
+}
+
+func startReader(n clients, group, topic string) *reader {
 	r := &reader{done: make(chan struct{}), seen: map[string]int{}}
 	r.client = n.Client(
 		kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
@@ -60,7 +65,7 @@ func (r *reader) stop() {
 	<-r.done
 }
 
-func produceKeyed(t *testing.T, n *nodetest.Node, topic string, from, to int) {
+func produceKeyed(t *testing.T, n clients, topic string, from, to int) {
 	t.Helper()
 	cl := n.Client(kgo.DefaultProduceTopic(topic))
 	defer cl.Close()

@@ -72,7 +72,15 @@ func (n *node) join(ctx context.Context) error {
 		Interval:     time.Duration(n.conf.BrokerHeartbeatIntervalMillis) * time.Millisecond,
 		Timeout:      time.Duration(n.conf.BrokerSessionTimeoutMillis) * time.Millisecond,
 		Patience:     time.Duration(n.conf.InitialRegistrationTimeoutMillis) * time.Millisecond,
-	}, meta.MemberDeps{Quorum: n.meta, Logger: n.log.With("room", "meta")})
+	}, meta.MemberDeps{
+		Quorum: n.meta, Logger: n.log.With("room", "meta"),
+		// Partitions are opened when brokerEpoch names the same, which is after this.
+		Registered: func(b meta.Broker) {
+			if err := n.hot.SetBrokerEpoch(b.Epoch); err != nil {
+				n.fail(err)
+			}
+		},
+	})
 	if err != nil {
 		return fmt.Errorf("%w%s", err, n.joinHint(err))
 	}

@@ -64,6 +64,7 @@ type node struct {
 	removed atomic.Pointer[replica.Manager] // who is told of deleted topics that have left the bucket
 	groups  *coordinator.Coordinator
 	txns    *coordinator.Transactions
+	open    chan struct{}                 // closed when clients are served
 	door    atomic.Pointer[broker.Server] // the broker, for those that are there before it
 	broker  *broker.Server
 }
@@ -83,7 +84,7 @@ func startNode(ctx context.Context, s settings, log *slog.Logger) (_ *node, err 
 	if len(b.LogDirs) != 1 {
 		return nil, fmt.Errorf("log.dirs names %d directories: Varve keeps one; name the one to use", len(b.LogDirs))
 	}
-	n := &node{dir: b.LogDirs[0], conf: b, log: log, failed: make(chan error, 1)}
+	n := &node{dir: b.LogDirs[0], conf: b, log: log, failed: make(chan error, 1), open: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopLimit)
@@ -122,6 +123,7 @@ func startNode(ctx context.Context, s settings, log *slog.Logger) (_ *node, err 
 	if !n.clustered() {
 		n.serve(listener)
 	}
+	close(n.open)
 	n.openHTTP(console)
 	log.Info("node serves", "node", b.NodeID, "kafka", n.Kafka, "http", n.HTTP, "dir", n.dir, "store", b.VarveTierStore, "set", s.names())
 	return n, nil
@@ -462,6 +464,7 @@ func (n *node) openBroker(context.Context) error {
 	}
 	if n.clustered() {
 		deps.Controlled, deps.Controller = broker.ControllerOf(n.meta), n.control
+		deps.Open = n.open
 		deps.Brokers = broker.NewBrokers(n.peers, n.meta.Image)
 	}
 	n.broker = broker.New(broker.ConfigFrom(&n.conf), deps)

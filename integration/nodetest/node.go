@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -24,6 +25,9 @@ import (
 // The path is the same for all test processes of a user, so that a machine
 // never fills with copies; a build replaces it in one step.
 var Binary = sync.OnceValues(func() (string, error) {
+	if err := touchSources(); err != nil {
+		return "", err
+	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		cache = os.TempDir()
@@ -43,6 +47,27 @@ var Binary = sync.OnceValues(func() (string, error) {
 	}
 	return path, nil
 })
+
+// touchSources looks at every source of the product. Results of tests are
+// cached by what the test process looked at, and it does not import what it
+// runs: without this a test would pass from the cache after the product changed.
+func touchSources() error {
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return fmt.Errorf("find the module: %w", err)
+	}
+	return filepath.WalkDir(strings.TrimSpace(string(out)), func(path string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case e.IsDir() && (strings.HasPrefix(e.Name(), ".") && len(e.Name()) > 1 || e.Name() == "testdata" || e.Name() == "integration"):
+			return filepath.SkipDir
+		case filepath.Ext(path) == ".go" && !strings.HasSuffix(path, "_test.go"), e.Name() == "go.mod":
+			_, err = os.Stat(path)
+		}
+		return err
+	})
+}
 
 // T is what the harness needs of a test. A testing.TB is one; a program that
 // drives nodes outside of tests brings its own.
