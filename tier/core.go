@@ -53,6 +53,7 @@ type core struct {
 	cfg    coreConfig
 	rng    *rand.Rand
 	parts  map[topic.Partition]*partition
+	asleep map[topic.Partition]asleep
 	graves map[topic.Partition]*grave
 	due    timers
 	ids    uint64 // last upload id
@@ -72,6 +73,7 @@ func newCore(cfg coreConfig) *core {
 		cfg:         cfg,
 		rng:         rand.New(rand.NewPCG(cfg.seed, cfg.seed^0x9e3779b97f4a7c15)),
 		parts:       map[topic.Partition]*partition{},
+		asleep:      map[topic.Partition]asleep{},
 		graves:      map[topic.Partition]*grave{},
 		copySlots:   newSlots(cfg.uploads),
 		deleteSlots: newSlots(cfg.deletes),

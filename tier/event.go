@@ -137,29 +137,34 @@ func (e evInspect) apply(*core, instant) {}
 func (e evRate) apply(c *core, _ instant) { c.cfg.uploadRate = max(e.bytesPerSecond, 0) }
 
 func (e evLead) apply(c *core, now instant) {
-	old := c.parts[e.p]
-	if old != nil {
+	next := asleep{gen: e.gen, epoch: e.epoch}
+	if old := c.parts[e.p]; old != nil {
 		if e.epoch < old.epoch {
 			return
 		}
+		next.suspect = old.suspect || len(old.uploads) > 0
 		c.leave(old)
+	}
+	if old, ok := c.asleep[e.p]; ok {
+		if e.epoch < old.epoch {
+			return
+		}
+		next.suspect = old.suspect
+		c.leaveAsleep(e.p)
 	}
 	if c.graves[e.p] != nil {
 		return // a deleted topic id does not come back
 	}
-	p := newPartition(e.p, e.gen, e.epoch, e.cfg, now)
-	p.timer.fire = func(now instant) { p.advance(c, now) }
-	if old != nil {
-		p.suspect = old.suspect || len(old.uploads) > 0
+	if p := c.enter(e.p, next, e.cfg, now); p != nil {
+		p.advance(c, now)
 	}
-	c.parts[e.p] = p
-	p.advance(c, now)
 }
 
 func (e evResign) apply(c *core, _ instant) {
 	if p := c.parts[e.p]; p != nil {
 		c.leave(p)
 	}
+	c.leaveAsleep(e.p)
 }
 
 // leave forgets a partition; its answers still on the way will find nobody.
@@ -174,6 +179,7 @@ func (c *core) leave(p *partition) {
 }
 
 func (e evConfig) apply(c *core, now instant) {
+	c.wakeUp(e.p, e.cfg, now)
 	if p := c.parts[e.p]; p != nil {
 		if e.cfg.Enabled && !p.cfg.Enabled {
 			p.claimed, p.stale = false, true // what was known may have been dropped since

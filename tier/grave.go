@@ -50,6 +50,7 @@ func (e evTopicDeleted) apply(c *core, now instant) {
 	if p := c.parts[e.p]; p != nil {
 		c.leave(p)
 	}
+	c.leaveAsleep(e.p)
 	if c.graves[e.p] != nil {
 		return
 	}

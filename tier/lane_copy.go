@@ -245,6 +245,9 @@ func (e evUploaded) apply(c *core, now instant) {
 		if q := c.parts[e.p]; q != nil {
 			q.suspect = true
 			q.advance(c, now)
+		} else if a, ok := c.asleep[e.p]; ok {
+			a.suspect = true
+			c.asleep[e.p] = a
 		}
 		return
 	}

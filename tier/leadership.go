@@ -77,6 +77,9 @@ func (l *Leadership) begin(id uint64, cancel context.CancelFunc) *ownUpload {
 	u := &ownUpload{running: true, cancel: cancel}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.own == nil {
+		l.own = map[uint64]*ownUpload{}
+	}
 	l.own[id] = u
 	return u
 }

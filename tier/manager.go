@@ -190,8 +190,8 @@ func (m *Manager) handle(ev event) {
 	case evLead:
 		m.byGen[e.gen] = e.leadership
 	case evWake:
-		if p := m.core.parts[e.p]; p != nil {
-			if l := m.byGen[p.gen]; l != nil {
+		if gen, ok := m.core.leading(e.p); ok {
+			if l := m.byGen[gen]; l != nil {
 				l.waking.Store(false)
 			}
 		}
@@ -200,7 +200,7 @@ func (m *Manager) handle(ev event) {
 		m.carryOut(fx)
 	}
 	if e, ok := ev.(evLead); ok {
-		if p := m.core.parts[e.p]; p == nil || p.gen != e.gen {
+		if gen, ok := m.core.leading(e.p); !ok || gen != e.gen {
 			delete(m.byGen, e.gen) // not taken: an older epoch, or a deleted topic
 		}
 	}
@@ -211,7 +211,7 @@ func (m *Manager) handle(ev event) {
 // replaces the first. No request is made before there is something to do.
 func (m *Manager) Lead(log Log) *Leadership {
 	p := log.Partition()
-	l := &Leadership{m: m, log: log, remote: m.archive.Partition(p), own: map[uint64]*ownUpload{}}
+	l := &Leadership{m: m, log: log, remote: m.archive.Partition(p)}
 	l.watched.Store(1<<63 - 1)
 	l.ctx, l.cancel = context.WithCancel(m.ctx)
 	m.mu.Lock()

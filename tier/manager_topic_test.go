@@ -148,3 +148,57 @@ func TestJournalSurvivesATornTailAndRefusesNonsense(t *testing.T) {
 		t.Error("a journal with a line that is none was taken")
 	}
 }
+
+// Of a node's partitions most may not be tiered: the core keeps next to nothing
+// of them, and takes them up when that changes.
+func TestPartitionsWithoutTieringSleepUntilTheyHaveIt(t *testing.T) {
+	inRig(t, nil, func(r *rig) {
+		off := defaultTopic()
+		off.Enabled = false
+		g := r.leadWith(r.newLog(0, off), 2)
+		g.lead.Rolled()
+		r.pass(time.Hour)
+		r.m.inspect(func(c *core, _ instant) {
+			if len(c.parts) != 0 || len(c.asleep) != 1 {
+				t.Errorf("%d partitions awake, %d asleep", len(c.parts), len(c.asleep))
+			}
+			if _, ok := c.next(); ok {
+				t.Error("a timer is armed")
+			}
+		})
+		if st, ok := r.m.PartitionStatus(g.p); !ok || st.Phase != "disabled" || st.RemoteEnd != -1 {
+			t.Errorf("status %+v, %v", st, ok)
+		}
+		if n := r.counted.Stats().Requests(); n != 0 {
+			t.Errorf("%d requests", n)
+		}
+		g.set(func(c *TopicConfig) { c.Enabled = true })
+		r.pass(time.Minute)
+		r.wantEnd(g, g.end())
+		g.fill(2, 3) // and its wakes are heard
+		r.pass(time.Second)
+		r.wantEnd(g, g.end())
+
+		// An older epoch does not take it over, asleep or not; a newer one does.
+		other := r.leadWith(r.newLog(1, off), 1)
+		other.epoch = 0
+		r.m.Lead(other)
+		r.pass(time.Second)
+		r.m.inspect(func(c *core, _ instant) {
+			if c.asleep[other.p].epoch != 1 {
+				t.Errorf("asleep under epoch %d", c.asleep[other.p].epoch)
+			}
+		})
+		r.m.Resign(other.p)
+		r.m.Resign(g.p)
+		r.pass(time.Second)
+		r.m.inspect(func(c *core, _ instant) {
+			if len(c.parts)+len(c.asleep) != 0 {
+				t.Errorf("%d partitions awake and %d asleep after they were resigned", len(c.parts), len(c.asleep))
+			}
+		})
+		if n := len(r.m.byGen); n != 0 {
+			t.Errorf("%d leaderships are remembered", n)
+		}
+	})
+}

@@ -15,13 +15,12 @@ import (
 
 // Remote is one partition's archive. All methods are safe for concurrent use.
 type Remote struct {
-	a      *Archive
-	p      topic.Partition
-	key    partitionKey
-	prefix string
+	a   *Archive
+	p   topic.Partition
+	key partitionKey
 
-	committing semaphore   // one edit at a time; guards no state
-	trusted    atomic.Bool // this process holds the claim: what it knows is what is committed
+	committing lateSemaphore // one edit at a time; guards no state
+	trusted    atomic.Bool   // this process holds the claim: what it knows is what is committed
 	current    atomic.Pointer[manifest]
 	summary    atomic.Pointer[State] // of the latest manifest; stays when current goes
 
@@ -31,7 +30,7 @@ type Remote struct {
 }
 
 func newRemote(a *Archive, p topic.Partition, key partitionKey) *Remote {
-	return &Remote{a: a, p: p, key: key, prefix: a.cfg.PartitionPrefix(p.ID, p.Index), committing: make(semaphore, 1)}
+	return &Remote{a: a, p: p, key: key}
 }
 
 // semaphore is a lock that waits no longer than its caller's context.
@@ -48,18 +47,34 @@ func (s semaphore) lock(ctx context.Context) error {
 
 func (s semaphore) unlock() { <-s }
 
+// lateSemaphore is a semaphore for one, made when it is wanted first: most
+// partitions of a node never commit anything.
+type lateSemaphore struct{ made atomic.Pointer[semaphore] }
+
+func (l *lateSemaphore) lock(ctx context.Context) error {
+	s := l.made.Load()
+	if s == nil {
+		fresh := make(semaphore, 1)
+		l.made.CompareAndSwap(nil, &fresh)
+		s = l.made.Load()
+	}
+	return s.lock(ctx)
+}
+
+func (l *lateSemaphore) unlock() { l.made.Load().unlock() }
+
 // Partition names the partition.
 func (r *Remote) Partition() topic.Partition { return r.p }
 
 // Prefix is the prefix of all of the partition's keys.
-func (r *Remote) Prefix() string { return r.prefix }
+func (r *Remote) Prefix() string { return r.a.cfg.PartitionPrefix(r.p.ID, r.p.Index) }
 
 // Key is the object key of a segment of this partition.
-func (r *Remote) Key(id SegmentID) string { return r.prefix + "seg/" + id.name() }
+func (r *Remote) Key(id SegmentID) string { return r.Prefix() + "seg/" + id.name() }
 
-func (r *Remote) pageKey(id SegmentID) string { return r.prefix + "page/" + id.name() }
+func (r *Remote) pageKey(id SegmentID) string { return r.Prefix() + "page/" + id.name() }
 
-func (r *Remote) headKey() string { return r.prefix + "head" }
+func (r *Remote) headKey() string { return r.Prefix() + "head" }
 
 func (r *Remote) objectKey(id SegmentID) objectKey { return objectKey{r.key, id} }
 

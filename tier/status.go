@@ -63,6 +63,9 @@ func (m *Manager) Status() []PartitionStatus {
 		for id, p := range c.parts {
 			known[id] = coreStatus{p.gen, p.status(now)}
 		}
+		for id, a := range c.asleep {
+			known[id] = coreStatus{a.gen, a.status(id, now)}
+		}
 	})
 	out := make([]PartitionStatus, 0, len(led))
 	for _, l := range led {
@@ -89,6 +92,8 @@ func (m *Manager) PartitionStatus(p topic.Partition) (PartitionStatus, bool) {
 	m.inspect(func(c *core, now instant) {
 		if q := c.parts[p]; q != nil {
 			known[p] = coreStatus{q.gen, q.status(now)}
+		} else if a, ok := c.asleep[p]; ok {
+			known[p] = coreStatus{a.gen, a.status(p, now)}
 		}
 	})
 	return m.complete(l, known), true
@@ -126,6 +131,11 @@ func (m *Manager) complete(l *Leadership, known map[topic.Partition]coreStatus) 
 		s.LagSegments++
 	}
 	return s
+}
+
+// status is that of a partition without tiering.
+func (a asleep) status(id topic.Partition, now instant) PartitionStatus {
+	return newPartition(id, a.gen, a.epoch, TopicConfig{}, now).status(now)
 }
 
 func (p *partition) status(now instant) PartitionStatus {
