@@ -47,6 +47,9 @@ func openLogStore(path string, wait time.Duration, fatal func(error)) (s *logSto
 	options.NoFreelistSync = true // found again by a scan on open; halves what a commit writes
 	options.FreelistType = bbolt.FreelistMapType
 	options.Timeout = wait
+	if err := checkHeads(path, options); err != nil {
+		return nil, err
+	}
 	db, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &options})
 	if errors.Is(err, bbolterrors.ErrTimeout) {
 		return nil, fmt.Errorf("open metadata log %s: another process holds it: %w", path, err)

@@ -2,6 +2,7 @@ package meta
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -106,4 +107,28 @@ func TestALogMustReachBackToTheSnapshot(t *testing.T) {
 	if err := s.verify(4); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("entry 6 is missing: %v", err)
 	}
+}
+
+// TestADamagedHeadIsNotPassedOver: bbolt opens with the older head when the
+// newer is damaged, and the last commit would be forgotten.
+func TestADamagedHeadIsNotPassedOver(t *testing.T) {
+	cfg := Config{Dir: t.TempDir(), NodeID: 1}
+	n := openNode(t, cfg, Deps{})
+	register(t, n)
+	createTopic(t, n, "a", 1)
+	closeNode(t, n)
+	for _, head := range []int64{0, int64(os.Getpagesize())} {
+		for at := head + headOffset; at < head+headOffset+headBytes; at++ {
+			damaged := cfg
+			damaged.Dir = copyDir(t, cfg.Dir)
+			flipByte(t, filepath.Join(damaged.Dir, "raft.db"), at)
+			if again, err := Open(damaged, Deps{}); !errors.Is(err, ErrCorrupt) {
+				t.Errorf("byte %d damaged: opened with %v", at, err)
+				if err == nil {
+					closeNode(t, again)
+				}
+			}
+		}
+	}
+	closeNode(t, openNode(t, cfg, Deps{}))
 }
