@@ -244,7 +244,7 @@ func (n *nemesis) calm(ctx context.Context) bool {
 		for _, l := range v.leaders {
 			full = full && len(l.isr) == len(l.replica)
 		}
-		if full && len(v.leaders) > 0 && len(v.brokers) == len(n.c.brokers) {
+		if full && len(v.leaders) > 0 && len(v.brokers) == len(n.c.members()) {
 			return true
 		}
 		if pause(ctx, 500*time.Millisecond); ctx.Err() != nil {

@@ -40,6 +40,7 @@ type broker struct {
 	spawn     *spawner
 
 	mu      sync.Mutex // guards the following
+	member  bool       // of the cluster
 	state   brokerState
 	cmd     *exec.Cmd
 	exited  chan struct{} // closed when the process is gone
@@ -157,6 +158,18 @@ func (b *broker) signal(from, to brokerState, s syscall.Signal) error {
 	}
 	b.state = to
 	return b.cmd.Process.Signal(s)
+}
+
+func (b *broker) isMember() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.member
+}
+
+func (b *broker) setMember(is bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.member = is
 }
 
 func (b *broker) is() brokerState {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/varvelog/varve/tier/objstore/objstoretest"
@@ -39,6 +40,7 @@ type cluster struct {
 // shape says what cluster a row needs.
 type shape struct {
 	brokers    int
+	joiners    int // further brokers, which are no members at first
 	durability string
 	disks      bool // each broker on an ext4 of its own
 	settings   map[string]string
@@ -51,8 +53,8 @@ func makeCluster(ctx context.Context, dir, binary string, n *network, s shape) (
 		return c, err
 	}
 	c.spawn = newSpawner()
-	for id := 1; id <= s.brokers; id++ {
-		b := &broker{id: id, dir: filepath.Join(dir, fmt.Sprint("broker-", id)), binary: binary, spawn: c.spawn,
+	for id := 1; id <= s.brokers+s.joiners; id++ {
+		b := &broker{id: id, member: id <= s.brokers, dir: filepath.Join(dir, fmt.Sprint("broker-", id)), binary: binary, spawn: c.spawn,
 			env: append(os.Environ(), c.s3.Env()...)}
 		b.data = filepath.Join(b.dir, "data")
 		if n.prefix != "" {
@@ -126,6 +128,9 @@ func (c *cluster) settings(b *broker, s shape) string {
 		"transaction.state.log.replication.factor": fmt.Sprint(min(3, s.brokers)),
 		"transaction.state.log.min.isr":            fmt.Sprint(min(2, s.brokers)),
 	}
+	if b.id > s.brokers {
+		all["controller.quorum.bootstrap.servers"] = strings.Join(c.addresses(1, s.brokers), ",")
+	}
 	if s.brokers > 1 {
 		var voters []string
 		for id := 1; id <= s.brokers; id++ {
@@ -133,7 +138,9 @@ func (c *cluster) settings(b *broker, s shape) string {
 		}
 		all["listeners"] += fmt.Sprintf(",CONTROLLER://%s:%d", host, raftPort)
 		all["controller.listener.names"] = "CONTROLLER"
-		all["controller.quorum.voters"] = strings.Join(voters, ",")
+		if b.id <= s.brokers {
+			all["controller.quorum.voters"] = strings.Join(voters, ",")
+		}
 		all["broker.heartbeat.interval.ms"] = "500"
 		all["broker.session.timeout.ms"] = "3000"
 		all["replica.lag.time.max.ms"] = "5000"
@@ -149,11 +156,24 @@ func (c *cluster) settings(b *broker, s shape) string {
 	return text.String()
 }
 
-// bootstrap are the brokers' addresses for clients.
-func (c *cluster) bootstrap() []string {
+// bootstrap are the addresses that clients begin with.
+func (c *cluster) bootstrap() []string { return c.addresses(1, len(c.brokers)) }
+
+func (c *cluster) addresses(from, to int) []string {
 	var all []string
+	for id := from; id <= to; id++ {
+		all = append(all, net.JoinHostPort(c.net.host(id), fmt.Sprint(clientPort)))
+	}
+	return all
+}
+
+// members are the brokers that belong to the cluster now.
+func (c *cluster) members() []*broker {
+	var all []*broker
 	for _, b := range c.brokers {
-		all = append(all, net.JoinHostPort(c.net.host(b.id), fmt.Sprint(clientPort)))
+		if b.isMember() {
+			all = append(all, b)
+		}
 	}
 	return all
 }
@@ -163,10 +183,10 @@ func (c *cluster) broker(id int) *broker { return c.brokers[id-1] }
 // start starts what is down and waits until all serve.
 func (c *cluster) start(ctx context.Context) error {
 	var errs []error
-	for _, b := range c.brokers {
+	for _, b := range c.members() {
 		errs = append(errs, b.start())
 	}
-	for _, b := range c.brokers {
+	for _, b := range c.members() {
 		errs = append(errs, b.waitReady(ctx))
 	}
 	return errors.Join(errs...)
@@ -213,11 +233,18 @@ func fetch(ctx context.Context, url string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(resp.Body, 16<<20))
 }
 
-// stop ends all brokers in order, for the auditor.
-func (c *cluster) stop() error {
+// stop ends all brokers, in order for the auditor, or with all their
+// goroutines in their logs for whoever looks into why they hang.
+func (c *cluster) stop(telling bool) error {
 	done := make(chan error)
 	for _, b := range c.brokers {
-		go func() { done <- b.stop() }()
+		go func() {
+			if telling {
+				done <- b.end(syscall.SIGQUIT, time.Minute)
+			} else {
+				done <- b.stop()
+			}
+		}()
 	}
 	var errs []error
 	for range c.brokers {

@@ -54,7 +54,7 @@ func whole(ctx context.Context, c *cluster, r *raw, replicas int) error {
 		return err
 	}
 	var errs []error
-	if len(v.brokers) < len(c.brokers) {
+	if len(v.brokers) < len(c.members()) {
 		errs = append(errs, fmt.Errorf("only the brokers %v are listed", v.brokers))
 	}
 	for _, key := range sorted(v.leaders) {

@@ -123,7 +123,7 @@ func (o *options) runAround() (status int, err error) {
 	if o.brokers < r.brokers {
 		return statusImpossible, fmt.Errorf("row %s needs %d brokers", r.name, r.brokers)
 	}
-	network, err := o.network()
+	network, err := o.network(o.brokers + r.joiners)
 	if err != nil {
 		return statusFound, err
 	}
@@ -148,7 +148,7 @@ func (o *options) runAround() (status int, err error) {
 }
 
 // network makes the namespaces where that is possible.
-func (o *options) network() (*network, error) {
+func (o *options) network(brokers int) (*network, error) {
 	if can(row{network: true}) != nil {
 		fmt.Fprintln(os.Stderr, "chaos: without root brokers share the loopback, and nothing can be cut")
 		return nil, nil
@@ -156,7 +156,7 @@ func (o *options) network() (*network, error) {
 	if err := sweepNamespaces(); err != nil {
 		return nil, err
 	}
-	return makeNetwork(o.brokers)
+	return makeNetwork(brokers)
 }
 
 func (o *options) runChild(dir string, n *network) (int, error) {

@@ -86,7 +86,7 @@ func (n *nemesis) any() int {
 
 func (n *nemesis) among(fits func(id int) bool) int {
 	var all []int
-	for _, b := range n.c.brokers {
+	for _, b := range n.c.members() {
 		if b.is() == up && fits(b.id) {
 			all = append(all, b.id)
 		}

@@ -21,6 +21,7 @@ type row struct {
 	network bool // needs namespaces
 	disks   bool // needs file systems of its own
 	brokers int  // at least
+	joiners int  // brokers that join and leave
 	// ends: processes may end by themselves, as a broker without a disk must.
 	ends bool
 }
@@ -53,6 +54,8 @@ var rows = []row{
 	{name: "rolling-restart", holds: "one broker out at a time; nothing lost, nothing refused for long", attacks: []attack{rollRestart}, brokers: 1},
 	{name: "reassign", holds: "replicas grow, catch up, and only then shrink", attacks: []attack{reassign}, brokers: 3},
 	{name: "reassign-kill", holds: "the same, while leaders die", attacks: []attack{reassign, killLeader}, together: true, brokers: 3},
+	{name: "membership", holds: "a broker joins, takes replicas, hands them back and leaves, and nothing is lost", attacks: []attack{joinAndLeave}, brokers: 3, joiners: 1},
+	{name: "membership-kill", holds: "the same, while brokers die", attacks: []attack{killFollower, joinAndLeave, killLeader}, together: true, brokers: 3, joiners: 1},
 	{name: "trim", holds: "no gap and no early delete while records are deleted, read and uploaded", attacks: []attack{trim}, brokers: 1},
 	{name: "trim-kill", holds: "the same, across failover: the start never goes back", attacks: []attack{trim, killLeader}, together: true, brokers: 3},
 	{name: "preferred", holds: "leaders move without any fault, and nothing is lost or repeated", attacks: []attack{preferred, killFollower}, together: true, brokers: 3},
@@ -63,7 +66,7 @@ var rows = []row{
 func mixed(brokers int, can func(row) error) row {
 	m := row{name: "mix", holds: "everything, at once", brokers: 1, ends: true}
 	for _, r := range rows {
-		if r.brokers <= brokers && can(r) == nil {
+		if r.brokers <= brokers && r.joiners == 0 && can(r) == nil {
 			m.attacks = append(m.attacks, r.attacks...)
 		}
 	}

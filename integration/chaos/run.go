@@ -66,7 +66,7 @@ func (o *options) run(ctx context.Context, r row, n *network) (v *verdict, err e
 		return nil, err
 	}
 	defer file.Close()
-	c, err := makeCluster(ctx, o.dir, o.binary, n, shape{brokers: o.brokers, durability: o.durability, disks: r.disks || r.name == "mix" && can(row{disks: true}) == nil})
+	c, err := makeCluster(ctx, o.dir, o.binary, n, shape{brokers: o.brokers, joiners: r.joiners, durability: o.durability, disks: r.disks || r.name == "mix" && can(row{disks: true}) == nil})
 	defer func() { err = errors.Join(err, c.close()) }()
 	if err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func (o *options) run(ctx context.Context, r row, n *network) (v *verdict, err e
 	}
 	v.brokerTrouble(c, r)
 	log("stopping the cluster")
-	if err := c.stop(); err != nil {
+	if err := c.stop(v.Liveness != ""); err != nil {
 		v.Trouble = append(v.Trouble, err.Error())
 	}
 	v.audit(ctx, o, c)

@@ -66,7 +66,7 @@ func (v *verdict) brokerTrouble(c *cluster, r row) {
 // audit runs `varve audit` over the stopped cluster.
 func (v *verdict) audit(ctx context.Context, o *options, c *cluster) {
 	args := []string{"audit", "--store", fmt.Sprintf("s3://archive/varve?endpoint=%s&region=%s&path-style=true", c.s3.Endpoint, c.s3.Region)}
-	for _, b := range c.brokers {
+	for _, b := range c.members() {
 		args = append(args, "--dir", b.data)
 	}
 	cmd := exec.CommandContext(ctx, o.binary, args...)
