@@ -14,6 +14,10 @@ type view struct {
 	from, to   int64 // what it claims to hold
 	batches    []span
 	incomplete bool // some of it could not be read
+	// bound is up to where it must be what the others have. Who is in sync, or
+	// the bucket, must up to all that is committed. Another replica may have a
+	// tail beyond its own high watermark that it has yet to cut off.
+	bound int64
 }
 
 func (v view) who() string {
@@ -57,9 +61,12 @@ func (a *auditor) comparePartition(t *meta.Topic, index int32, ar *archive) {
 			a.checkSeam(n.id(), name, l, ar)
 		}
 	}
-	for i, v := range views {
+	for i := range views {
+		if node := views[i].node; node < 0 || slices.Contains(p.ISR, node) {
+			views[i].bound = committed
+		}
 		for _, other := range views[:i] {
-			a.compareViews(name, other, v, committed, compacted)
+			a.compareViews(name, other, views[i], compacted)
 		}
 	}
 }
@@ -72,7 +79,7 @@ func firstBase(ar *archive) int64 {
 }
 
 func replicaView(node int32, l *replicaLog) view {
-	v := view{node: node, from: l.localStart(), to: l.end()}
+	v := view{node: node, from: l.localStart(), to: l.end(), bound: min(l.highWatermark(), l.end())}
 	for i := range l.segments {
 		v.batches = append(v.batches, l.segments[i].batches...)
 		v.incomplete = v.incomplete || l.segments[i].damage != ""
@@ -97,8 +104,8 @@ func (a *auditor) checkSeam(node int32, name string, l *replicaLog, ar *archive)
 
 // compareViews walks through the committed offsets that both places hold: the
 // same batches, the same bytes.
-func (a *auditor) compareViews(name string, x, y view, committed int64, compacted bool) {
-	from, to := max(x.from, y.from), min(x.to, y.to, committed)
+func (a *auditor) compareViews(name string, x, y view, compacted bool) {
+	from, to := max(x.from, y.from), min(x.to, y.to, x.bound, y.bound)
 	xs, ys := within(x.batches, from, to), within(y.batches, from, to)
 	i, j := 0, 0
 	for i < len(xs) && j < len(ys) {

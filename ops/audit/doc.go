@@ -33,7 +33,8 @@
 //     unclean stop and damaged is noted, not found.
 //   - The high watermark of a partition is the highest that any replica has
 //     written down. It was true then, so everything below is committed.
-//   - Tails above it may differ: nobody was promised them.
+//   - Tails above it may differ: nobody was promised them. A replica out of sync
+//     answers only up to its own high watermark, until it has cut its tail.
 //   - Compacted partitions are compared by what is in both; offsets may be
 //     missing, and replicas compact at their own time.
 package audit
