@@ -293,12 +293,13 @@ func unverifiedTransaction(q *kmsg.ProduceRequest) bool {
 	return false
 }
 
-// produceError fills in a part that failed. As in Kafka, there is a message only when single records are to blame or the
-// bytes are no batch at all, and the log start unless the log was never reached or has failed.
+// produceError fills in a part that failed. As in Kafka, there is a message only when single records are to blame, the
+// bytes are no batch at all or the transaction is not open, and the log start unless the log was never reached or has failed.
 func (s *Server) produceError(r *request, part *producePart, t *kmsg.ProduceRequestTopic, err error) {
 	part.code = s.codeOf(r, err)
 	var worded *messageError
-	if len(part.recErrors) > 0 || part.code == codeCorruptMessage && errors.As(err, &worded) {
+	tells := part.code == codeCorruptMessage || part.code == codeInvalidTxnState || part.code == codeTransactionAbortable
+	if len(part.recErrors) > 0 || tells && errors.As(err, &worded) {
 		part.message = err.Error()
 	}
 	switch part.code {

@@ -28,7 +28,10 @@ func (s *Server) describeGroups(r *request, q *kmsg.DescribeGroupsRequest) (kmsg
 		case errors.Is(err, coordinator.ErrUnknownGroup):
 			g.State = coordinator.Dead.String()
 			if r.version >= 6 {
-				g.ErrorCode, g.ErrorMessage = codeGroupIDNotFound, optional(fmt.Sprintf("Group %s not found.", id))
+				g.ErrorCode, g.ErrorMessage = codeGroupIDNotFound, refusal(err)
+				if g.ErrorMessage == nil {
+					g.ErrorMessage = optional(fmt.Sprintf("Group %s not found.", id))
+				}
 			}
 		default:
 			g.ErrorCode = s.codeOf(r, err)

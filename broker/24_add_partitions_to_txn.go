@@ -80,11 +80,7 @@ func (s *Server) addPartitions(r *request, q *kmsg.AddPartitionsToTxnRequestTran
 				e = result.Errs[at]
 			}
 			at++
-			c := s.txnCode(r, e, r.version >= 2)
-			if c == codeTransactionAbortable && r.version < 5 {
-				c = codeInvalidTxnState
-			}
-			out[i].Partitions[j].ErrorCode = c
+			out[i].Partitions[j].ErrorCode = s.txnCode(r, e, r.version >= 2)
 		}
 	}
 	return out

@@ -66,7 +66,7 @@ func (s *Server) txnOffsetCommit(r *request, q *kmsg.TxnOffsetCommitRequest) (km
 		if e == nil {
 			e = result.Errs[i]
 		}
-		code := s.txnCode(r, e, r.version >= 2)
+		code := s.txnCode(r, e, false) // in every version, as in answers to Produce
 		if code == codeTransactionAbortable && r.version < 4 {
 			code = codeInvalidTxnState
 		}

@@ -157,7 +157,9 @@ func produceTxnError(err error, version int16) error {
 	case errors.Is(err, errTxnUnverified), errors.Is(err, coordinator.ErrConcurrentTransactions) && version < 12:
 		return fmt.Errorf("%w: %w", replica.ErrISRTooSmall, err)
 	case errors.Is(err, coordinator.ErrTxnAbortable) && version < 11:
-		return coordinator.ErrInvalidTxnState
+		return withMessage(coordinator.ErrInvalidTxnState, "Partition was not added to the transaction")
+	case errors.Is(err, coordinator.ErrTxnAbortable):
+		return withMessage(coordinator.ErrTxnAbortable, "Partition was not added to the transaction")
 	case errors.Is(err, coordinator.ErrProducerFenced):
 		return replica.ErrStaleProducerEpoch // as Kafka has it in answers to Produce
 	}

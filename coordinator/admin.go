@@ -8,7 +8,11 @@ import (
 // describe is DescribeGroups for one group.
 func (c *core) describe(e event, id string) {
 	g := c.group(id)
-	if g == nil || g.consumer != nil {
+	if g != nil && g.consumer != nil {
+		c.reply(e.ticket, &Description{Group: id, State: Dead}, refuse(ErrUnknownGroup, "Group %s is not a classic group.", id))
+		return
+	}
+	if g == nil {
 		c.reply(e.ticket, &Description{Group: id, State: Dead}, ErrUnknownGroup)
 		return
 	}

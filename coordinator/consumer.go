@@ -85,9 +85,12 @@ type consumerMember struct {
 	revoking                 assignment // what it has yet to give up
 }
 
+// firstEpoch is a group's before anybody has joined, as Kafka counts.
+const firstEpoch int32 = 1
+
 func newConsumerGroup(now int64) *consumerGroup {
 	return &consumerGroup{
-		target: make(map[string]assignment), members: make(map[string]*consumerMember), static: make(map[string]string),
+		epoch: firstEpoch, target: make(map[string]assignment), members: make(map[string]*consumerMember), static: make(map[string]string),
 		owners: make(map[tp]int32), regexes: make(map[string]*resolved), created: now,
 	}
 }

@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -47,7 +46,7 @@ func (c *core) checkHeartbeat(q *ConsumerHeartbeatRequest) error {
 	case q.MemberEpoch == leaveStaticEpoch && q.InstanceID == nil:
 		return invalid("InstanceId can't be null.")
 	case q.MemberEpoch < leaveStaticEpoch:
-		return invalid(fmt.Sprintf("MemberEpoch is %d, but must be greater than or equal to -2.", q.MemberEpoch))
+		return invalid("MemberEpoch is invalid.")
 	case q.Assignor != nil && !slices.Contains(c.cfg.ConsumerAssignors, *q.Assignor):
 		return refuse(ErrUnsupportedAssignor, "ServerAssignor %s is not supported. Supported assignors: %s.", *q.Assignor, strings.Join(c.cfg.ConsumerAssignors, ", "))
 	}
@@ -60,9 +59,9 @@ func (c *core) consumerOf(name string, join bool) (*group, error) {
 	switch {
 	case g != nil && g.consumer != nil:
 		return g, nil
-	case !join:
-		return nil, refuse(ErrUnknownGroup, "Group %s not found.", name)
-	case g != nil && (g.state != Empty || len(g.members) > 0):
+	case !join && g == nil:
+		return nil, refuse(ErrUnknownGroup, "Consumer group %s not found.", name)
+	case !join, g != nil && (g.state != Empty || len(g.members) > 0):
 		return nil, refuse(ErrUnknownGroup, "Group %s is not a consumer group.", name)
 	case g == nil:
 		g = c.groupOrNew(name)
@@ -168,7 +167,7 @@ func (c *core) takeOver(g *group, old *consumerMember, q *ConsumerHeartbeatReque
 	case q.MemberEpoch != joinEpoch:
 		return nil, false, refuse(ErrFencedInstance, "Static member %s with instance id %s was fenced by member %s.", q.MemberID, *q.InstanceID, old.id)
 	case old.epoch != leaveStaticEpoch:
-		return nil, false, refuse(ErrUnreleasedInstance, "Static member %s with instance id %s cannot join the group because the instance id is owned by member %s.", q.MemberID, *q.InstanceID, old.id)
+		return nil, false, refuse(ErrUnreleasedInstance, "Static member %s with instance id %s cannot join the group because the instance id is owned by %s member.", q.MemberID, *q.InstanceID, old.id)
 	}
 	m := old.clone()
 	m.id, m.epoch, m.previous = q.MemberID, joinEpoch, leaveStaticEpoch

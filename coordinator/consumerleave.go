@@ -7,6 +7,9 @@ import (
 
 // consumerLeave takes a member out, or, of a static member that will be back, only notes that it is away.
 func (c *core) consumerLeave(q *ConsumerHeartbeatRequest) error {
+	if c.group(q.Group) == nil {
+		return refuse(ErrUnknownGroup, "Group %s not found.", q.Group)
+	}
 	g, err := c.consumerOf(q.Group, false)
 	if err != nil {
 		return err
@@ -43,6 +46,9 @@ func (c *core) consumerGone(g *group, m *consumerMember) {
 	c.forget(g, m)
 	c.resolve(g)
 	c.bump(g)
+	if len(g.consumer.members) == 0 {
+		c.retarget(g) // to nobody
+	}
 	g.since = c.wall() // the age of offsets in a group without members counts from here
 }
 
@@ -76,6 +82,10 @@ func (c *core) erase(g *group) {
 // describeConsumer is ConsumerGroupDescribe for one group.
 func (c *core) describeConsumer(e event, q describeConsumer) {
 	g := c.group(q.group)
+	if q.group == "" {
+		c.reply(e.ticket, &ConsumerDescription{State: Dead.String()}, ErrInvalidGroup)
+		return
+	}
 	if g == nil || g.consumer == nil {
 		err := refuse(ErrUnknownGroup, "Group %s not found.", q.group)
 		if g != nil {
@@ -91,10 +101,7 @@ func (c *core) describeConsumer(e event, q describeConsumer) {
 	for _, m := range cg.list() {
 		md := ConsumerMemberDescription{
 			MemberID: m.id, InstanceID: m.instance, RackID: m.rack, ClientID: m.clientID, ClientHost: m.clientHost, Epoch: m.epoch,
-			Topics: m.names, Assigned: grouped(m.assigned, c.view), Target: grouped(cg.target[m.id], c.view),
-		}
-		if m.regex != "" {
-			md.Regex = &m.regex
+			Topics: m.names, Regex: &m.regex, Assigned: grouped(m.assigned, c.view), Target: grouped(cg.target[m.id], c.view),
 		}
 		d.Members = append(d.Members, md)
 	}

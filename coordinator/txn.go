@@ -65,7 +65,7 @@ type transaction struct {
 	timeout    int64 // milliseconds
 	state      TxnState
 	partitions map[partition]struct{}
-	start      int64 // time of day in milliseconds at which the transaction began, -1: none has
+	start      int64 // time of day in milliseconds at which the newest transaction began, -1: none has since it was initialised
 	updated    int64 // likewise, of the newest change
 	version    int8  // of the protocol that the transaction's client speaks
 }

@@ -29,7 +29,7 @@ func (c *txnCore) list(e event, q *ListTxnsRequest) {
 		switch {
 		case len(q.States) > 0 && !slices.Contains(q.States, x.state),
 			len(q.ProducerIDs) > 0 && !slices.Contains(q.ProducerIDs, x.producer.ID),
-			q.OlderMillis >= 0 && (x.start < 0 || c.wall()-x.start <= q.OlderMillis),
+			q.OlderMillis >= 0 && c.wall()-x.start <= q.OlderMillis,
 			q.Pattern != nil && !q.Pattern.MatchString(id):
 			continue
 		}

@@ -146,10 +146,10 @@ func (c *txnCore) fence(x *transaction) {
 // prepare decides the outcome. What is decided is carried out once it is written down.
 func (c *txnCore) prepare(x *transaction, to TxnState) {
 	c.timers.cancel(timerKey{kind: timerTxn, group: x.id})
-	x.state = to
-	if x.start < 0 {
+	if x.state != TxnOngoing {
 		x.start = c.wall()
 	}
+	x.state = to
 	c.write(x)
 	c.out.ends = append(c.out.ends, x.end())
 }
@@ -166,7 +166,7 @@ func (c *txnCore) ended(e event, q txnEnded) {
 	} else {
 		x.state = TxnCompleteAbort
 	}
-	x.partitions, x.start = make(map[partition]struct{}), -1
+	x.partitions = make(map[partition]struct{})
 	if x.next != noProducer {
 		x.previous, x.producer, x.next = x.producer.ID, Producer{ID: x.next}, noProducer
 	}

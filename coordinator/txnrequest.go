@@ -50,7 +50,7 @@ type TxnDescription struct {
 	TransactionalID string
 	State           TxnState
 	TimeoutMillis   int32
-	StartMillis     int64 // time of day, -1: no transaction is open
+	StartMillis     int64 // time of day at which the newest transaction began, -1: none has
 	Producer        Producer
 	Partitions      []TxnPartition // sorted
 }

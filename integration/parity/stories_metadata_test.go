@@ -10,7 +10,7 @@ import (
 func stories() []story {
 	var all []story
 	for _, list := range [][]story{
-		metadataStories(), topicStories(), configStories(), produceStories(), codecStories(), idempotenceStories(),
+		metadataStories(), topicStories(), configStories(), produceStories(), codecStories(), idempotenceStories(), transactionStories(), consumerGroupStories(),
 		fetchStories(), offsetStories(), groupStories(),
 	} {
 		all = append(all, list...)

@@ -69,7 +69,7 @@ var naming = map[string]string{
 
 // nowFields hold a moment of the run: only whether they are set is compared.
 var nowFields = map[string]bool{
-	"LogAppendTime": true, "LastTimestamp": true, "CommitTimestamp": true,
+	"LogAppendTime": true, "LastTimestamp": true, "CommitTimestamp": true, "StartTimestamp": true,
 }
 
 func (t *transcript) value(step, path string, v reflect.Value) {
