@@ -389,14 +389,10 @@ func (f *fetcher) dial(ctx context.Context) (Peer, error) {
 }
 
 // settle waits until everything appended in this round is durable: the next fetch says that it is. All partitions together
-// wait for one group commit.
+// wait for one group commit. Whoever is not followed any more is not waited for.
 func (f *fetcher) settle() {
 	for _, d := range f.grown {
-		for {
-			o := d.p.log.Offsets()
-			if o.Durable >= o.End || d.p.log.Err() != nil {
-				break
-			}
+		for d.p.following.Load() == d && !d.p.role.Load().final() && d.p.log.Offsets().Durable < d.appended {
 			select {
 			case <-f.synced:
 			case <-f.m.running.Done():
@@ -408,7 +404,7 @@ func (f *fetcher) settle() {
 	f.grown = f.grown[:0]
 }
 
-// moved is told by the syncer that a durable end moved.
+// moved is told that a durable end moved, by the syncer, or that it does not matter any more.
 func (f *fetcher) moved() {
 	select {
 	case f.synced <- struct{}{}:

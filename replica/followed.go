@@ -24,6 +24,8 @@ type followed struct {
 	tries   int   // failures in a row
 	retryAt int64 // steady milliseconds
 
+	appended int64 // end of the log after the last append here
+
 	sent  isr.Position // what the fetch under way says, or the session remembers
 	known bool         // the leader's session has it
 	dirty bool         // its position may have changed
@@ -108,7 +110,7 @@ func (d *followed) append(records []byte, a isr.Action, remoteEnd int64) (grown 
 			if err != nil {
 				return err
 			}
-			grown = true
+			grown, d.appended = true, h.LastOffset+1
 			p.tail.add(h.LastOffset+1, int64(len(records)))
 			if p.busy.CompareAndSwap(false, true) {
 				p.m.written(p)

@@ -3,6 +3,7 @@ package replica
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -69,6 +70,37 @@ func BenchmarkFollowerAppend(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				step()
+			}
+		})
+	}
+}
+
+// A partition whose append is not durable yet when its leadership ends never says so to the fetcher: the fetcher must not
+// wait for it, or all that it fetches from that leader stands still.
+func TestFetcherDoesNotWaitForWhatItNoLongerFollows(t *testing.T) {
+	for what, end := range map[string]func(*Partition){
+		"another leader": func(p *Partition) { p.follow(isr.Leadership{Leader: NoReplica, Epoch: 3}) },
+		"leads itself": func(p *Partition) {
+			_ = p.lead(isr.Leadership{Leader: 1, Epoch: 3, Replicas: []int32{1, 2}, ISR: []int32{1}})
+		},
+		"disk error": func(p *Partition) { p.goOffline(errCut) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			n := startNode(t)
+			d, _, step := tailing(t, n, 1)
+			step()
+			d.appended++ // will never be durable
+			d.fetcher.grown = append(d.fetcher.grown, d)
+			settled := make(chan struct{})
+			go func() {
+				d.fetcher.settle()
+				close(settled)
+			}()
+			end(d.p)
+			select {
+			case <-settled:
+			case <-time.After(10 * time.Second):
+				t.Fatal("still waiting")
 			}
 		})
 	}

@@ -101,6 +101,7 @@ func (p *Partition) follow(l isr.Leadership) {
 func (p *Partition) leave() {
 	if d := p.following.Swap(nil); d != nil {
 		d.fetcher.post(fetcherNews{d: d, kind: newsLeave})
+		d.fetcher.moved()
 	}
 }
 
@@ -129,6 +130,7 @@ func (p *Partition) goOffline(cause error) {
 	p.logger().Error("partition is offline", "err", cause)
 	if d := p.following.Load(); d != nil {
 		d.fetcher.post(fetcherNews{d: d, kind: newsLeave})
+		d.fetcher.moved()
 	}
 	if p.offload.Swap(nil) != nil {
 		p.m.wg.Go(func() { p.m.deps.Tier.Resign(p.id) })
