@@ -492,6 +492,9 @@ func (f *fetcher) start(d *followed, a isr.Action) {
 		var err error
 		if a.Kind == isr.Rebuild {
 			err = d.rebuild(f.m.running, a.Cut)
+			if errors.Is(err, errNothingRemote) && a.To > d.p.log.Offsets().End {
+				err = d.cut(isr.Action{Kind: isr.Reset, To: a.To}) // what lies below the leader's start is nowhere any more
+			}
 		} else {
 			err = d.cut(a)
 		}

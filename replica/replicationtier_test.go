@@ -283,3 +283,23 @@ func TestEveryNextLeaderGoesOnUploading(t *testing.T) {
 		c.wantRead(id+1, "events", acked)
 	}
 }
+
+func TestEmptyReplicaStartsAtTheLogStartWhenTheBucketIsEmpty(t *testing.T) {
+	c := startCluster(t, 3, hot.Fsync, nil)
+	c.tieredTopic("events", []int32{1, 2, 3}, true, "remote.log.copy.disable", "true")
+	acked := make(map[int64]string)
+	c.produceAll("events", 60, acked)
+	c.inSync("events", 3)
+	third := c.nodes[2]
+	third.kill(false, 0)
+	third.wipe()
+	if start, err := c.held(1, "events").DeleteRecords(context.Background(), 40); err != nil || start != 40 {
+		t.Fatal(start, err)
+	}
+	third.boot(true)
+	c.inSync("events", 3)
+	if o := c.held(3, "events").log.Offsets(); o.LogStart != 40 {
+		t.Fatalf("%+v", o)
+	}
+	c.holds("events", acked)
+}

@@ -87,7 +87,7 @@ func (f Follower) Answer(v View, sent Position, r Reply) Action {
 		}
 		// Too far behind. Or too far ahead with nothing here, in a history that an unclean election has given up.
 		if v.Tiered {
-			return Action{Kind: Rebuild}
+			return Action{Kind: Rebuild, To: r.LogStart} // or a Reset to there, should the bucket have nothing
 		}
 		return Action{Kind: Reset, To: r.LogStart}
 	case r.Refused != Served:
