@@ -68,6 +68,7 @@ func rootCommand() *cobra.Command {
 		consumeCommand(),
 		offsetsCommand(),
 		segmentsCommand(),
+		clusterCommand(),
 		auditCommand(),
 		versionCommand(),
 	)

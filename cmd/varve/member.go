@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"github.com/varvelog/varve/broker"
 	"github.com/varvelog/varve/hot"
 	"github.com/varvelog/varve/meta"
@@ -35,6 +37,38 @@ func (n *node) openPeers() {
 // probeBroker reports whether nothing listens where a broker did.
 func probeBroker(ctx context.Context, b meta.Broker) bool {
 	return peer.Probe(ctx, nil, peer.Address(b.Host, b.Port)) == peer.Gone
+}
+
+// sizes asks every broker how many bytes its replicas are: of each partition
+// the largest counts. A broker that does not answer is left out.
+func (n *node) sizes(ctx context.Context) (map[topic.Partition]int64, error) {
+	img := n.meta.Image()
+	brokers := broker.NewBrokers(n.peers, n.meta.Image)
+	bytes := map[topic.Partition]int64{}
+	for id, b := range img.Brokers {
+		if b.Fenced {
+			continue
+		}
+		answer, err := brokers.Ask(ctx, id, kmsg.NewPtrDescribeLogDirsRequest())
+		resp, ok := answer.(*kmsg.DescribeLogDirsResponse)
+		if err != nil || !ok {
+			n.log.Debug("sizes of a broker's partitions are not known", "broker", id, "err", err)
+			continue
+		}
+		for _, dir := range resp.Dirs {
+			for _, t := range dir.Topics {
+				known := img.Topic(t.Topic)
+				if known == nil {
+					continue
+				}
+				for _, p := range t.Partitions {
+					key := known.Key(p.Partition)
+					bytes[key] = max(bytes[key], p.Size)
+				}
+			}
+		}
+	}
+	return bytes, nil
 }
 
 // registration is how this start of the broker presents itself.

@@ -1,0 +1,248 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/varvelog/varve/meta/balance"
+)
+
+func clusterDrain() *cobra.Command {
+	var (
+		c              client
+		cancel, noWait bool
+	)
+	cmd := &cobra.Command{
+		Use:   "drain ID",
+		Short: "Empty a broker: its replicas move to others, and it gets no new ones",
+		Long: "Empty a broker: the controller moves its replicas to others, a few at a time (varve.balancer.moves.max), and\n" +
+			"gives it no new ones. Nothing is out of sync meanwhile. `varve cluster remove ID` follows, when it is to go.",
+		Args: needs("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := brokerArg(args[0])
+			if err != nil {
+				return err
+			}
+			adm, done, err := c.admin(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer done()
+			if cancel {
+				if err := adm.setDrain(cmd.Context(), id, false); err != nil {
+					return c.explain(err)
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "broker %d is used again; what has moved away stays away (`varve cluster balance` evens that out)\n", id)
+				return nil
+			}
+			if err := adm.drainable(cmd.Context(), id); err != nil {
+				return c.explain(err)
+			}
+			if err := adm.setDrain(cmd.Context(), id, true); err != nil {
+				return c.explain(err)
+			}
+			if noWait {
+				fmt.Fprintf(cmd.OutOrStdout(), "broker %d is being drained; `varve cluster describe` shows how far that is\n", id)
+				return nil
+			}
+			if err := adm.awaitDrained(cmd, id); err != nil {
+				return c.explain(err)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "broker %d holds no replicas\n", id)
+			return nil
+		},
+	}
+	c.flags(cmd)
+	cmd.Flags().BoolVar(&cancel, "cancel", false, "take it back")
+	cmd.Flags().BoolVar(&noWait, "no-wait", false, "end at once, not when the broker is empty")
+	return cmd
+}
+
+// drainable refuses what could never end: a partition needs as many brokers as
+// it has replicas.
+func (a *admin) drainable(ctx context.Context, id int32) error {
+	v, err := a.viewCluster(ctx)
+	if err != nil {
+		return err
+	}
+	if b := v.broker(id); b == nil || b.State == stateUnregistered {
+		return fmt.Errorf("there is no broker %d; `varve cluster describe` lists them", id)
+	}
+	others := 0
+	for _, b := range v.Brokers {
+		if b.ID != id && b.State == stateActive {
+			others++
+		}
+	}
+	m, err := a.Metadata(ctx)
+	if err != nil {
+		return err
+	}
+	for _, t := range m.Topics.Sorted() {
+		for _, p := range t.Partitions.Sorted() {
+			if slices.Contains(p.Replicas, id) && len(p.Replicas) > others {
+				return fmt.Errorf("%s-%d has %d replicas, and there are %d other brokers to hold them: start a further one, or give the topic fewer replicas with `varve cluster reassign %s --replicas …`",
+					t.Topic, p.Partition, len(p.Replicas), others, t.Topic)
+			}
+		}
+	}
+	return nil
+}
+
+func (a *admin) awaitDrained(cmd *cobra.Command, id int32) error {
+	before := -1
+	return every(cmd.Context(), pollInterval, func() (bool, error) {
+		m, err := a.Metadata(cmd.Context())
+		if err != nil {
+			return false, err
+		}
+		left := 0
+		m.Topics.EachPartition(func(p kadm.PartitionDetail) {
+			if slices.Contains(p.Replicas, id) {
+				left++
+			}
+		})
+		if left != before && left > 0 {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%d replicas left\n", left)
+		}
+		before = left
+		return left == 0, nil
+	})
+}
+
+func clusterBalance() *cobra.Command {
+	var (
+		c             client
+		out           output
+		dryRun, apply bool
+		threshold     int
+		moves         int
+		wait          bool
+	)
+	cmd := &cobra.Command{
+		Use:   "balance --dry-run|--apply",
+		Short: "Even out replicas, bytes and leaders over the brokers",
+		Long: "Even out replicas, bytes and leaders over the brokers, such as after one has joined. --dry-run shows which\n" +
+			"partitions would move and how many bytes that copies; --apply moves them. The controller does the same by\n" +
+			"itself where varve.balancer.enable=true.",
+		Args: needs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if dryRun == apply {
+				return errors.New("choose --dry-run, to see what would move, or --apply, to move it")
+			}
+			adm, done, err := c.admin(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer done()
+			plan, err := adm.planBalance(cmd.Context(), balance.Options{Even: true, ThresholdPercent: threshold, MovesMax: moves})
+			if err != nil {
+				return c.explain(err)
+			}
+			if err := showPlan(cmd, &out, plan); err != nil || dryRun || len(plan) == 0 {
+				return err
+			}
+			var req kadm.AlterPartitionAssignmentsReq
+			for _, m := range plan {
+				req.Assign(m.Topic, m.Index, m.To)
+			}
+			if _, err := adm.reassign(cmd.Context(), req); err != nil {
+				return c.explain(err)
+			}
+			if !wait {
+				fmt.Fprintln(cmd.ErrOrStderr(), "moving; `varve cluster reassign` shows how far that is")
+				return nil
+			}
+			return c.explain(adm.awaitMoves(cmd.Context(), nil))
+		},
+	}
+	c.flags(cmd)
+	out.flags(cmd)
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show the moves")
+	cmd.Flags().BoolVar(&apply, "apply", false, "make the moves")
+	cmd.Flags().BoolVar(&wait, "wait", false, "with --apply: end when the partitions have moved")
+	cmd.Flags().IntVar(&threshold, "threshold", 10, "leave brokers alone that are within so many percent of the mean")
+	cmd.Flags().IntVar(&moves, "moves", 0, "the most partitions to move (0: all that is needed)")
+	return cmd
+}
+
+// planBalance works out the moves from what the cluster says of itself.
+func (a *admin) planBalance(ctx context.Context, o balance.Options) ([]balance.Move, error) {
+	v, err := a.viewCluster(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &balance.Cluster{}
+	for _, b := range v.Brokers {
+		if b.State != stateUnregistered {
+			c.Brokers = append(c.Brokers, balance.Broker{ID: b.ID, Rack: b.Rack, Takes: b.State == stateActive, Drain: b.State == stateDraining})
+		}
+	}
+	m, err := a.Metadata(ctx)
+	if err != nil {
+		return nil, err
+	}
+	dirs, err := a.DescribeAllLogDirs(ctx, nil)
+	if err != nil {
+		return nil, fmt.Errorf("read the sizes of partitions: %w", err)
+	}
+	bytes := map[string]map[int32]int64{}
+	dirs.Each(func(d kadm.DescribedLogDir) {
+		d.Topics.Each(func(p kadm.DescribedLogDirPartition) {
+			if bytes[p.Topic] == nil {
+				bytes[p.Topic] = map[int32]int64{}
+			}
+			bytes[p.Topic][p.Partition] = max(bytes[p.Topic][p.Partition], p.Size)
+		})
+	})
+	moving, err := a.ListPartitionReassignments(ctx, nil)
+	if err != nil {
+		return nil, fmt.Errorf("list reassignments: %w", err)
+	}
+	m.Topics.EachPartition(func(p kadm.PartitionDetail) {
+		_, fixed := moving[p.Topic][p.Partition]
+		c.Partitions = append(c.Partitions, balance.Partition{
+			Topic: p.Topic, Index: p.Partition, Replicas: p.Replicas, Bytes: bytes[p.Topic][p.Partition], Fixed: fixed || p.Leader < 0,
+		})
+	})
+	return balance.Plan(c, o), nil
+}
+
+// planMove is a move as --json shows it.
+type planMove struct {
+	Topic     string  `json:"topic"`
+	Partition int32   `json:"partition"`
+	From      []int32 `json:"from"`
+	To        []int32 `json:"to"`
+	Bytes     int64   `json:"bytes"`
+	Why       string  `json:"why"`
+}
+
+func showPlan(cmd *cobra.Command, out *output, plan []balance.Move) error {
+	list := []planMove{}
+	var rows [][]string
+	total := int64(0)
+	for _, m := range plan {
+		list = append(list, planMove{m.Topic, m.Index, m.From, m.To, m.Bytes, string(m.Why)})
+		rows = append(rows, []string{fmt.Sprintf("%s-%d", m.Topic, m.Index), ids(m.From), ids(m.To), humanBytes(m.Bytes), string(m.Why)})
+		total += m.Bytes
+	}
+	if out.json {
+		return out.object(cmd.OutOrStdout(), list)
+	}
+	if len(plan) == 0 {
+		fmt.Fprintln(cmd.OutOrStdout(), "the cluster is balanced")
+		return nil
+	}
+	if err := out.table(cmd.OutOrStdout(), strings.Fields("PARTITION FROM TO BYTES WHY"), rows); err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "\n%d partitions, %s to copy\n", len(plan), humanBytes(total))
+	return nil
+}

@@ -1,0 +1,440 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+func clusterRemove() *cobra.Command {
+	var c client
+	cmd := &cobra.Command{
+		Use:   "remove ID",
+		Short: "Forget a node for good, after it was drained and stopped",
+		Long: "Forget a node for good: it leaves the metadata quorum, and its id is free. It must hold no replicas\n" +
+			"(`varve cluster drain ID` moves them away) and must have stopped: a running node would register again.",
+		Args: needs("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := brokerArg(args[0])
+			if err != nil {
+				return err
+			}
+			adm, done, err := c.admin(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer done()
+			if err := adm.removeNode(cmd.Context(), id); err != nil {
+				return c.explain(err)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "removed node %d\n", id)
+			return nil
+		},
+	}
+	c.flags(cmd)
+	return cmd
+}
+
+func (a *admin) removeNode(ctx context.Context, id int32) error {
+	v, err := a.viewCluster(ctx)
+	if err != nil {
+		return err
+	}
+	b := v.broker(id)
+	switch {
+	case b == nil:
+		return fmt.Errorf("there is no node %d; `varve cluster describe` lists them", id)
+	case b.Replicas > 0:
+		return fmt.Errorf("node %d holds %d replicas, which would lose a copy: move them away with `varve cluster drain %d` first", id, b.Replicas, id)
+	case b.State == stateActive || b.State == stateDraining:
+		return fmt.Errorf("node %d runs: stop it first, or it would register again", id)
+	}
+	if slices.Contains(b.Roles, "voter") {
+		if err := a.removeVoter(ctx, id); err != nil {
+			return err
+		}
+	}
+	if b.State == stateUnregistered {
+		return nil
+	}
+	req := kmsg.NewPtrUnregisterBrokerRequest()
+	req.BrokerID = id
+	resp, err := req.RequestWith(ctx, a.raw)
+	if err != nil {
+		return err
+	}
+	if err := answered(resp.ErrorCode, resp.ErrorMessage); err != nil {
+		return fmt.Errorf("unregister broker %d: %w", id, err)
+	}
+	return nil
+}
+
+func clusterVoters() *cobra.Command {
+	verb := func(use, short, did string, change func(*admin, context.Context, int32) error) *cobra.Command {
+		var c client
+		cmd := &cobra.Command{
+			Use: use, Short: short, Args: needs("ID"),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				id, err := brokerArg(args[0])
+				if err != nil {
+					return err
+				}
+				adm, done, err := c.admin(cmd.Context())
+				if err != nil {
+					return err
+				}
+				defer done()
+				if err := change(adm, cmd.Context(), id); err != nil {
+					return c.explain(err)
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), did+"\n", id)
+				return nil
+			},
+		}
+		c.flags(cmd)
+		return cmd
+	}
+	return group(&cobra.Command{
+		Use: "voters", Short: "Change who votes in the metadata quorum",
+		Long: "Change who votes in the metadata quorum. Up to five nodes vote; an odd number is best: three survive the\n" +
+			"loss of one, five that of two. The others observe, and can be made voters at any time.",
+	},
+		verb("add ID", "Make a node that observes the quorum a voter", "node %d votes", (*admin).addVoter),
+		verb("remove ID", "Take a voter's vote; it goes on as an observer while it runs", "node %d votes no longer", (*admin).removeVoter))
+}
+
+// quorumMember finds a member of the quorum and where it listens for the others.
+func (a *admin) quorumMember(ctx context.Context, id int32) (r kmsg.DescribeQuorumResponseTopicPartitionReplicaState, n kmsg.DescribeQuorumResponseNode, votes bool, err error) {
+	p, nodes, err := a.describeQuorum(ctx)
+	if err != nil {
+		return r, n, false, err
+	}
+	is := func(r kmsg.DescribeQuorumResponseTopicPartitionReplicaState) bool { return r.ReplicaID == id }
+	if i := slices.IndexFunc(nodes, func(n kmsg.DescribeQuorumResponseNode) bool { return n.NodeID == id }); i >= 0 {
+		n = nodes[i]
+	}
+	if i := slices.IndexFunc(p.CurrentVoters, is); i >= 0 {
+		return p.CurrentVoters[i], n, true, nil
+	}
+	if i := slices.IndexFunc(p.Observers, is); i >= 0 {
+		return p.Observers[i], n, false, nil
+	}
+	return r, n, false, fmt.Errorf("node %d is no member of the metadata quorum; `varve cluster describe` lists them", id)
+}
+
+func (a *admin) addVoter(ctx context.Context, id int32) error {
+	member, node, votes, err := a.quorumMember(ctx, id)
+	if err != nil {
+		return err
+	}
+	if votes {
+		return fmt.Errorf("node %d votes already", id)
+	}
+	req := kmsg.NewPtrAddRaftVoterRequest()
+	req.VoterID, req.VoterDirectoryID, req.TimeoutMillis, req.AckWhenCommitted = id, member.ReplicaDirectoryID, 30_000, true
+	for _, l := range node.Listeners {
+		rl := kmsg.NewAddRaftVoterRequestListener()
+		rl.Name, rl.Host, rl.Port = l.Name, l.Host, l.Port
+		req.Listeners = append(req.Listeners, rl)
+	}
+	resp, err := req.RequestWith(ctx, a.raw)
+	if err != nil {
+		return err
+	}
+	if err := answered(resp.ErrorCode, resp.ErrorMessage); err != nil {
+		return fmt.Errorf("add voter %d: %w", id, err)
+	}
+	return nil
+}
+
+func (a *admin) removeVoter(ctx context.Context, id int32) error {
+	member, _, votes, err := a.quorumMember(ctx, id)
+	if err != nil {
+		return err
+	}
+	if !votes {
+		return fmt.Errorf("node %d does not vote", id)
+	}
+	req := kmsg.NewPtrRemoveRaftVoterRequest()
+	req.VoterID, req.VoterDirectoryID = id, member.ReplicaDirectoryID
+	resp, err := req.RequestWith(ctx, a.raw)
+	if err != nil {
+		return err
+	}
+	if err := answered(resp.ErrorCode, resp.ErrorMessage); err != nil {
+		return fmt.Errorf("remove voter %d: %w", id, err)
+	}
+	return nil
+}
+
+// setDrain sets or clears that a broker is to be emptied.
+func (a *admin) setDrain(ctx context.Context, id int32, on bool) error {
+	change := kadm.AlterConfig{Op: kadm.DeleteConfig, Name: drainSetting}
+	if on {
+		yes := "true"
+		change = kadm.AlterConfig{Op: kadm.SetConfig, Name: drainSetting, Value: &yes}
+	}
+	resps, err := a.AlterBrokerConfigs(ctx, []kadm.AlterConfig{change}, id)
+	if err != nil {
+		return err
+	}
+	for _, r := range resps {
+		if r.Err != nil {
+			return fmt.Errorf("set %s of broker %d: %w", drainSetting, id, refused(r.Err, r.ErrMessage))
+		}
+	}
+	return nil
+}
+
+func clusterElect() *cobra.Command {
+	var (
+		c       client
+		unclean bool
+		parts   []int32
+	)
+	cmd := &cobra.Command{
+		Use:   "elect [TOPIC…]",
+		Short: "Have preferred replicas lead again, or, with --unclean, whoever is left",
+		Long: "Have the first replica of every partition lead it again, of the topics named or of all.\n\n" +
+			"--unclean is for partitions without a leader whose in-sync replicas are lost for good: a replica that may\n" +
+			"lack acknowledged records leads then. What it lacks is lost. It needs topics named.",
+		Example: "  varve cluster elect\n  varve cluster elect events --partition 3 --unclean",
+		RunE: func(cmd *cobra.Command, topics []string) error {
+			if unclean && len(topics) == 0 {
+				return errors.New("--unclean may lose records: name the topics it is for")
+			}
+			if len(parts) > 0 && len(topics) != 1 {
+				return errors.New("--partition goes with one topic")
+			}
+			adm, done, err := c.admin(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer done()
+			n, err := adm.elect(cmd.Context(), unclean, topics, parts)
+			if err != nil {
+				return c.explain(err)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%d leaders elected\n", n)
+			return nil
+		},
+	}
+	c.flags(cmd)
+	cmd.Flags().BoolVar(&unclean, "unclean", false, "elect replicas that may lack acknowledged records, which are lost then")
+	cmd.Flags().Int32SliceVar(&parts, "partition", nil, "only these partitions of the topic")
+	return cmd
+}
+
+func (a *admin) elect(ctx context.Context, unclean bool, topics []string, parts []int32) (int, error) {
+	how := kadm.ElectPreferredReplica
+	if unclean {
+		how = kadm.ElectLiveReplica
+	}
+	var set kadm.TopicsSet
+	if len(topics) > 0 {
+		m, err := a.Metadata(ctx, topics...)
+		if err != nil {
+			return 0, err
+		}
+		set = kadm.TopicsSet{}
+		for _, t := range m.Topics {
+			if t.Err != nil {
+				return 0, topicError(t.Topic, t.Err, "")
+			}
+			for _, p := range t.Partitions {
+				if len(parts) == 0 || slices.Contains(parts, p.Partition) {
+					set.Add(t.Topic, p.Partition)
+				}
+			}
+		}
+	}
+	results, err := a.ElectLeaders(ctx, how, set)
+	if err != nil {
+		return 0, err
+	}
+	elected := 0
+	var errs []error
+	for topic, partitions := range results {
+		for _, r := range partitions {
+			switch {
+			case errors.Is(r.Err, kerr.ElectionNotNeeded):
+			case r.Err != nil:
+				errs = append(errs, fmt.Errorf("%s-%d: %w", topic, r.Partition, refused(r.Err, r.ErrMessage)))
+			default:
+				elected++
+			}
+		}
+	}
+	return elected, errors.Join(errs...)
+}
+
+func clusterFeatures() *cobra.Command {
+	var (
+		c   client
+		out output
+	)
+	cmd := &cobra.Command{
+		Use:   "features",
+		Short: "Show which features the brokers support and which level is in force",
+		Long: "Show which features the brokers support and which level is in force. Brokers of version N and N-1 run\n" +
+			"side by side while the level is that of N-1; `varve cluster features set NAME LEVEL` raises it when all are N.",
+		Args: needs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			adm, done, err := c.admin(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer done()
+			list, err := adm.features(cmd.Context())
+			if err != nil {
+				return c.explain(err)
+			}
+			if out.json {
+				return out.object(cmd.OutOrStdout(), list)
+			}
+			var rows [][]string
+			for _, f := range list {
+				rows = append(rows, []string{f.Name, strconv.Itoa(int(f.Level)), strconv.Itoa(int(f.Min)), strconv.Itoa(int(f.Max))})
+			}
+			return out.table(cmd.OutOrStdout(), []string{"FEATURE", "LEVEL", "LEAST", "MOST"}, rows)
+		},
+	}
+	c.flags(cmd)
+	out.flags(cmd)
+	cmd.AddCommand(featuresSet())
+	return cmd
+}
+
+// featureView is one feature: the level in force and what every broker supports.
+type featureView struct {
+	Name  string `json:"name"`
+	Level int16  `json:"level"`
+	Min   int16  `json:"min"`
+	Max   int16  `json:"max"`
+}
+
+// features asks every broker, since one of an older version supports less.
+func (a *admin) features(ctx context.Context) ([]featureView, error) {
+	all, err := a.ListBrokers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	views := map[string]*featureView{}
+	for i, b := range all {
+		req := kmsg.NewPtrApiVersionsRequest()
+		req.ClientSoftwareName, req.ClientSoftwareVersion = "varve", version
+		resp, err := req.RequestWith(ctx, a.raw.Broker(int(b.NodeID)))
+		if err != nil {
+			return nil, fmt.Errorf("ask broker %d: %w", b.NodeID, err)
+		}
+		for _, f := range resp.SupportedFeatures {
+			v := views[f.Name]
+			if v == nil && i == 0 {
+				v = &featureView{Name: f.Name, Min: f.MinVersion, Max: f.MaxVersion}
+				views[f.Name] = v
+			}
+			if v != nil {
+				v.Min, v.Max = max(v.Min, f.MinVersion), min(v.Max, f.MaxVersion)
+			}
+		}
+		for _, f := range resp.FinalizedFeatures {
+			if v := views[f.Name]; v != nil {
+				v.Level = f.MaxVersionLevel
+			}
+		}
+	}
+	var list []featureView
+	for _, v := range views {
+		list = append(list, *v)
+	}
+	slices.SortFunc(list, func(a, b featureView) int {
+		if a.Name < b.Name {
+			return -1
+		}
+		return 1
+	})
+	return list, nil
+}
+
+func featuresSet() *cobra.Command {
+	var c client
+	cmd := &cobra.Command{
+		Use:   "set NAME LEVEL",
+		Short: "Put another level of a feature in force",
+		Args:  needs("NAME", "LEVEL"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			level, err := strconv.ParseInt(args[1], 10, 16)
+			if err != nil || level < 0 {
+				return fmt.Errorf("level %q is no number from 0 on; `varve cluster features` shows the levels", args[1])
+			}
+			adm, done, err := c.admin(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer done()
+			if err := adm.setFeature(cmd.Context(), args[0], int16(level)); err != nil {
+				return c.explain(err)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is at level %d\n", args[0], level)
+			return nil
+		},
+	}
+	c.flags(cmd)
+	return cmd
+}
+
+func (a *admin) setFeature(ctx context.Context, name string, level int16) error {
+	list, err := a.features(ctx)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(list, func(f featureView) bool { return f.Name == name })
+	if i < 0 {
+		return fmt.Errorf("there is no feature %s; `varve cluster features` lists them", name)
+	}
+	req := kmsg.NewPtrUpdateFeaturesRequest()
+	u := kmsg.NewUpdateFeaturesRequestFeatureUpdate()
+	u.Feature, u.MaxVersionLevel, u.UpgradeType = name, level, 1
+	if level < list[i].Level {
+		u.UpgradeType = 2 // a downgrade that loses nothing
+	}
+	req.FeatureUpdates = append(req.FeatureUpdates, u)
+	resp, err := req.RequestWith(ctx, a.raw)
+	if err != nil {
+		return err
+	}
+	if err := answered(resp.ErrorCode, resp.ErrorMessage); err != nil {
+		return fmt.Errorf("feature %s: %w", name, err)
+	}
+	for _, r := range resp.Results {
+		if err := answered(r.ErrorCode, r.ErrorMessage); err != nil {
+			return fmt.Errorf("feature %s: %w", r.Feature, err)
+		}
+	}
+	return nil
+}
+
+// every calls look at once and then now and then, until it says that it is done.
+func every(ctx context.Context, interval time.Duration, look func() (done bool, err error)) error {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		done, err := look()
+		if done || err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
