@@ -136,6 +136,39 @@ func BenchmarkFence(b *testing.B) {
 	}
 }
 
+// BenchmarkAlterPartitions is one leader's wishes, as when a follower falls
+// behind with so many partitions.
+func BenchmarkAlterPartitions(b *testing.B) {
+	for _, wishes := range []int{1, 100, 3000} {
+		b.Run(fmt.Sprintf("partitions=10000/wishes=%d", wishes), func(b *testing.B) {
+			img, broker := threeBrokers(b, 1000, 10)
+			var list []AlterPartition
+			for _, t := range img.Topics() {
+				for i := range t.Partitions {
+					p := &t.Partitions[i]
+					if p.Leader == 1 && len(list) < wishes {
+						list = append(list, AlterPartition{ID: t.ID, Index: int32(i), LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch, ISR: []BrokerState{{1, -1}, {2, -1}}})
+					}
+				}
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				_, changes, err := decideAlterPartition(img, broker, 1, img.Brokers[1].Epoch, list)
+				if err != nil {
+					b.Fatal(err)
+				}
+				c := Command{Base: img.Index, Changes: changes}
+				if len(c.Encode()) == 0 {
+					b.Fatal("no command")
+				}
+				if _, err := img.Apply(c, img.Index+1); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 func BenchmarkApplyOneTopic(b *testing.B) {
 	for _, topics := range []int{10, 10_000} {
 		b.Run(fmt.Sprintf("topics=%d", topics), func(b *testing.B) {

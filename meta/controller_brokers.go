@@ -144,6 +144,13 @@ func decideUnregister(img *Image, b *conf.Broker, id int32) ([]Change, error) {
 		return nil, refuse(ErrUnknownBroker, "Broker ID %d is not currently registered", id)
 	}
 	changes := removeFromISR(img, b, id, id)
+	// Nobody will ever confirm for it that what it held of deleted topics is
+	// gone. If it comes back it has files that nothing names: they stay.
+	for _, d := range img.DeletedTopics() {
+		if slices.Contains(d.Brokers, id) {
+			changes = append(changes, ConfirmDeleted{ID: d.ID, Broker: id})
+		}
+	}
 	return append(changes, UnregisterBroker{ID: id, Epoch: have.Epoch}), nil
 }
 

@@ -62,6 +62,12 @@ func (img *Image) Reassignments(refs []PartitionRef) []Reassignment {
 // that changes the in-sync set) the others go.
 func decideReassign(img *Image, b *conf.Broker, wishes []Reassign, factorMayChange bool) ([]ReassignResult, []Change) {
 	results := make([]ReassignResult, len(wishes))
+	if len(wishes) > partitionsPerRequestMax {
+		for i, w := range wishes {
+			results[i] = ReassignResult{PartitionRef: w.PartitionRef, Err: refuse(ErrPolicyViolation, "Unable to perform excessively large batch operation.")}
+		}
+		return results, nil
+	}
 	rules := newTopicRules(b)
 	seen := make(map[PartitionRef]bool, len(wishes))
 	var out topicChanges
