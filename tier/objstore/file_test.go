@@ -252,6 +252,25 @@ func TestFolderRemovesOnlyStaleUnfinishedPuts(t *testing.T) {
 	}
 }
 
+// Nodes of one cluster open their bucket's folder at the same moment.
+func TestFolderIsOpenedByManyAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	var g sync.WaitGroup
+	for range 32 {
+		g.Go(func() {
+			f, err := objstore.OpenFolder(dir)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := f.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	g.Wait()
+}
+
 func TestFolderReaderKeepsItsObject(t *testing.T) {
 	st := openFolder(t, t.TempDir())
 	content := strings.Repeat("old", 100_000)
