@@ -3,7 +3,6 @@ package broker
 import (
 	"context"
 	"errors"
-	"slices"
 	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -75,9 +74,13 @@ func (s *Server) alterConfigs(r *request, changes []configChange, validateOnly b
 }
 
 // checkOwn refuses settings of another broker: only a broker itself knows whether it could run with them. What came in an
-// envelope was sent to another broker than this one, and a broker that is to be emptied may be one that cannot be asked.
+// envelope was checked by the broker that it was sent to. That a broker is to be emptied may be said to any: it may be one
+// that cannot be asked any more.
 func (s *Server) checkOwn(r *request, c *meta.ConfigChange) error {
-	if r.enveloped || c.Kind != meta.BrokerConfig || c.Name == "" || !slices.ContainsFunc(c.Edits, func(e meta.ConfigEdit) bool { return e.Name != meta.DrainSetting }) {
+	if r.enveloped || c.Kind != meta.BrokerConfig || c.Name == "" {
+		return nil
+	}
+	if len(c.Edits) == 1 && c.Edits[0].Name == meta.DrainSetting && !c.Replace {
 		return nil
 	}
 	id, err := strconv.ParseInt(c.Name, 10, 32)

@@ -22,10 +22,14 @@ func (s *Server) splitConfigs(r *request, frame []byte) (split, error) {
 		if err := decode(r, q); err != nil {
 			return split{}, err
 		}
-		kept, refused := s.keepOwn(r, len(q.Resources), func(i int) (kmsg.ConfigResourceType, string) {
-			return q.Resources[i].ResourceType, q.Resources[i].ResourceName
-		})
 		all := q.Resources
+		kept, refused := s.keepOwn(r, len(all), func(i int) (kmsg.ConfigResourceType, string, []meta.ConfigEdit) {
+			var edits []meta.ConfigEdit
+			for _, e := range all[i].Configs {
+				edits = append(edits, meta.ConfigEdit{Name: e.Name})
+			}
+			return all[i].ResourceType, all[i].ResourceName, edits
+		})
 		q.Resources = pick(all, kept)
 		return splitRequest(r, q, frame, len(kept), len(refused), func(body []byte) []byte {
 			resp := kmsg.NewPtrAlterConfigsResponse()
@@ -51,10 +55,14 @@ func (s *Server) splitConfigs(r *request, frame []byte) (split, error) {
 		if err := decode(r, q); err != nil {
 			return split{}, err
 		}
-		kept, refused := s.keepOwn(r, len(q.Resources), func(i int) (kmsg.ConfigResourceType, string) {
-			return q.Resources[i].ResourceType, q.Resources[i].ResourceName
-		})
 		all := q.Resources
+		kept, refused := s.keepOwn(r, len(all), func(i int) (kmsg.ConfigResourceType, string, []meta.ConfigEdit) {
+			var edits []meta.ConfigEdit
+			for _, e := range all[i].Configs {
+				edits = append(edits, meta.ConfigEdit{Name: e.Name})
+			}
+			return all[i].ResourceType, all[i].ResourceName, edits
+		})
 		q.Resources = pick(all, kept)
 		return splitRequest(r, q, frame, len(kept), len(refused), func(body []byte) []byte {
 			resp := kmsg.NewPtrIncrementalAlterConfigsResponse()
@@ -79,13 +87,13 @@ func (s *Server) splitConfigs(r *request, frame []byte) (split, error) {
 }
 
 // keepOwn tells the resources that go to the controller from those that this broker refuses.
-func (s *Server) keepOwn(r *request, n int, resource func(int) (kmsg.ConfigResourceType, string)) (kept []int, refused map[int]error) {
+func (s *Server) keepOwn(r *request, n int, resource func(int) (kmsg.ConfigResourceType, string, []meta.ConfigEdit)) (kept []int, refused map[int]error) {
 	refused = map[int]error{}
 	for i := range n {
-		kind, name := resource(i)
+		kind, name, edits := resource(i)
 		c, err := configResource(kind, name)
 		if err == nil {
-			err = s.checkOwn(r, &meta.ConfigChange{ConfigResource: c})
+			err = s.checkOwn(r, &meta.ConfigChange{ConfigResource: c, Edits: edits})
 		}
 		if err != nil {
 			refused[i] = err

@@ -291,16 +291,19 @@ func TestSettingsOfAnotherBrokerAreRefusedBeforeForwarding(t *testing.T) {
 			r := kmsg.NewIncrementalAlterConfigsRequestResource()
 			r.ResourceType, r.ResourceName = kmsg.ConfigResourceTypeBroker, name
 			setting, value := "log.retention.ms", "5000"
-			if name == "events" {
+			switch name {
+			case "events":
 				r.ResourceType, setting = kmsg.ConfigResourceTypeTopic, "retention.ms"
+			case "drain":
+				r.ResourceName, setting, value = strconv.Itoa(int(other)), meta.DrainSetting, "true"
 			}
 			r.Configs = []kmsg.IncrementalAlterConfigsRequestResourceConfig{{Name: setting, Value: &value}}
 			q.Resources = append(q.Resources, r)
 		}
 		var codes []int16
 		for i, r := range c.ask(q).(*kmsg.IncrementalAlterConfigsResponse).Resources {
-			if r.ResourceName != names[i] {
-				t.Errorf("answer %d is for %s, want %s", i, r.ResourceName, names[i])
+			if want := q.Resources[i].ResourceName; r.ResourceName != want {
+				t.Errorf("answer %d is for %s, want %s", i, r.ResourceName, want)
 			}
 			codes = append(codes, r.ErrorCode)
 		}
@@ -314,6 +317,10 @@ func TestSettingsOfAnotherBrokerAreRefusedBeforeForwarding(t *testing.T) {
 		if got := alter(version, strconv.Itoa(int(other))); !slices.Equal(got, []int16{codeInvalidRequest}) {
 			t.Errorf("version %d: codes %v", version, got)
 		}
+	}
+	// A broker that is to be emptied may be one that cannot be asked.
+	if got := alter(1, "drain"); !slices.Equal(got, []int16{0}) || !others[0].node.Image().Draining(other) {
+		t.Errorf("draining another broker: codes %v", got)
 	}
 	if got := others[0].node.Image().BrokerConfigs(self)["log.retention.ms"]; got != "5000" {
 		t.Errorf("this broker's setting is %q", got)
