@@ -10,9 +10,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/varvelog/varve/broker"
-	"github.com/varvelog/varve/hot"
 	"github.com/varvelog/varve/meta"
 	"github.com/varvelog/varve/meta/topic"
+	"github.com/varvelog/varve/replica"
 	"github.com/varvelog/varve/replica/peer"
 )
 
@@ -100,7 +100,7 @@ const unfencedNews = 10 * time.Second
 func (n *node) join(ctx context.Context) error {
 	r := n.registration()
 	r.WantVote = n.conf.Votes()
-	r.MayLackRecords = !n.hot.Clean() && n.conf.VarveDurability == hot.Replicated.String()
+	r.PreviousEpoch = replica.PreviousEpoch(n.hot)
 	m, err := meta.Join(ctx, meta.MemberConfig{
 		Registration: r,
 		Interval:     time.Duration(n.conf.BrokerHeartbeatIntervalMillis) * time.Millisecond,
