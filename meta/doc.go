@@ -10,11 +10,26 @@
 // their reasons, so a later release may decide differently without applying
 // old logs differently. The encodings are in FORMAT.md.
 //
+// A cluster has up to five voters; every other node is an observer that receives
+// the same log. Voters of a new cluster find each other first (form.go); a node
+// joins by registering its broker (Config.Join), and gets a vote of its own
+// accord while that keeps the voters odd in number (quorum.go). What brokers ask
+// of the controller they ask of their own Node, which forwards it (forward.go).
+//
+// The controller knows who lives by heartbeats, by connections that end, and by
+// probes of addresses (session.go); a Member is the broker's side of that. So a
+// killed process is noticed in milliseconds, a leader of the quorum too
+// (standin.go), and one that is cut off or stands still by its silence.
+//
+// What may be written depends on the feature level varve.version (features.go),
+// so that two releases can be in one cluster.
+//
 // Use: Open a Node, RegisterBroker, then read Image or Subscribe to its
 // changes. An Image is immutable and may be kept for as long as one likes.
 //
 // Lock order: Node.decide (one decision at a time) before everything else;
-// subscriptions.mu and fsm state are leaves. Nothing is called under a lock
+// subscriptions.mu, liveness.mu, quorumFounding.mu and fsm state are leaves.
+// Node.naming guards the identity file alone. Nothing is called under a lock
 // that calls back.
 //
 // Crash behaviour: raft's log, vote and snapshots are fsynced before anyone
@@ -30,6 +45,12 @@
 //     never both be made on the same state.
 //   - Subscribers see every change in order but not every image: a slow
 //     subscriber is given the newest one, with the one it saw last before it.
+//   - A voter whose directory was replaced has forgotten its votes. It is not let
+//     vote again before its vote was taken away; until a node knows that it may
+//     vote, its port takes greetings and no calls of raft.
+//   - Only the first call of raft's Shutdown returns a future that waits.
+//   - A member's lease begins when a heartbeat is sent, the controller's session
+//     when it is heard: so the lease ends first.
 //   - Image.ControllerID is what this node believes; it is not part of the
 //     replicated state.
 //   - A partition's leader epoch rises whenever its leader is set, to a broker

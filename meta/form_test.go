@@ -91,12 +91,19 @@ type wired struct {
 	t      *testing.T
 	voters []Voter
 	dirs   []string
-	nodes  []*Node
-	fatal  []chan error
+
+	heartbeat time.Duration
+
+	nodes []*Node
+	fatal []chan error
 }
 
 func newWired(t *testing.T, size int, config *tls.Config) *wired {
-	w := &wired{t: t}
+	return (&wired{t: t}).start(size, config)
+}
+
+func (w *wired) start(size int, config *tls.Config) *wired {
+	t := w.t
 	transports := make([]*transport, size)
 	for i := range size {
 		transports[i] = listen(t, config)
@@ -113,7 +120,7 @@ func newWired(t *testing.T, size int, config *tls.Config) *wired {
 
 func (w *wired) open(i int, tr raft.Transport) {
 	w.t.Helper()
-	n, err := Open(Config{Dir: w.dirs[i], NodeID: int32(i + 1), Voters: w.voters, ProposeTimeout: 5 * time.Second},
+	n, err := Open(Config{Dir: w.dirs[i], NodeID: int32(i + 1), Voters: w.voters, Heartbeat: w.heartbeat, ProposeTimeout: 5 * time.Second},
 		Deps{Transport: tr, Fatal: func(err error) { w.fatal[i] <- err }})
 	if err != nil {
 		w.t.Fatal(err)
@@ -244,4 +251,42 @@ func TestTheQuorumTalksOverTLS(t *testing.T) {
 	if _, err := listen(t, config).stream.greet(t.Context(), w.voters[0].Address, greeting{}); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestALeaderWhoseProcessIsGoneIsReplacedAtOnce has an election timeout that
+// nobody waits for.
+func TestALeaderWhoseProcessIsGoneIsReplacedAtOnce(t *testing.T) {
+	w := (&wired{t: t, heartbeat: 10 * time.Minute}).start(3, nil)
+	waitFor(t, func() bool {
+		for _, n := range w.nodes {
+			if _, has := n.founding.get(); !has {
+				return false
+			}
+		}
+		return true
+	})
+	w.nodes[0].stand()
+	leader := leaderOf(t, w.nodes)
+	if leader != w.nodes[0] {
+		t.Fatalf("node %d leads", leader.NodeID())
+	}
+	agree(t, w.nodes, leader.Image().Index)
+	rest := w.nodes[1:]
+	waitFor(t, func() bool { return rest[0].Image().ControllerID == 1 && rest[1].Image().ControllerID == 1 })
+
+	// A lost connection alone says nothing.
+	rest[0].standIn(rest[0].deps.Transport.(*transport).stream)
+	if !leader.IsController() || rest[0].IsController() {
+		t.Fatal("the leader was replaced although it is there")
+	}
+
+	// All that is seen of a killed process: its connections and its listener end.
+	began := time.Now()
+	if err := w.nodes[0].deps.Transport.(*transport).stream.Close(); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool { return rest[0].IsController() || rest[1].IsController() })
+	t.Logf("another node led after %v", time.Since(began))
+	onLeader(t, rest, func(n *Node) error { return n.alterGroup("a") })
+	t.Logf("and decided after %v", time.Since(began))
 }

@@ -183,6 +183,7 @@ func (n *Node) startRaft(snapshots raft.SnapshotStore, has bool) error {
 		return fmt.Errorf("start raft: %w", err)
 	}
 	if wire {
+		n.wg.Go(func() { n.watchConnections(t.stream) })
 		answer := func(greeting) greeting { return n.greeting() }
 		t.stream.answer.Store(&answer)
 	}
@@ -263,14 +264,7 @@ func (n *Node) raftConfig() *raft.Config {
 // lead waits until a quorum of one has elected itself and its image is the
 // newest. It need not wait for an election timeout: there is nobody else.
 func (n *Node) lead() error {
-	n.wg.Go(func() { // ends with the transport at the latest
-		self := n.deps.Transport.LocalAddr()
-		id := raft.ServerID(brokerName(n.cfg.NodeID))
-		header := raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(id), Addr: n.deps.Transport.EncodePeer(id, self)}
-		if err := n.deps.Transport.TimeoutNow(id, self, &raft.TimeoutNowRequest{RPCHeader: header}, &raft.TimeoutNowResponse{}); err != nil {
-			n.log.Debug("an election is waited for", "err", err)
-		}
-	})
+	n.wg.Go(n.stand)
 	select {
 	case <-n.presides:
 	case <-time.After(startTimeout):
@@ -279,6 +273,17 @@ func (n *Node) lead() error {
 		return n.err()
 	}
 	return n.identify(n.Image())
+}
+
+// stand makes this node stand for election now, by the call with which a leader
+// hands over. It ends with the transport at the latest.
+func (n *Node) stand() {
+	self := n.deps.Transport.LocalAddr()
+	id := raft.ServerID(brokerName(n.cfg.NodeID))
+	header := raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(id), Addr: n.deps.Transport.EncodePeer(id, self)}
+	if err := n.deps.Transport.TimeoutNow(id, self, &raft.TimeoutNowRequest{RPCHeader: header}, &raft.TimeoutNowResponse{}); err != nil {
+		n.log.Debug("an election is waited for", "err", err)
+	}
 }
 
 // soleVoter reports whether this node is all of the quorum.

@@ -47,7 +47,7 @@ func ListenTLS(address, advertise string, config *tls.Config, log *slog.Logger) 
 	if tcp, ok := l.Addr().(*net.TCPAddr); ok && port == "0" {
 		_, port, _ = net.SplitHostPort(tcp.String())
 	}
-	s := &stream{listener: l, self: advertised(net.JoinHostPort(host, port)), tls: config, raft: make(chan net.Conn), conns: make(map[net.Conn]struct{})}
+	s := &stream{listener: l, self: advertised(net.JoinHostPort(host, port)), tls: config, raft: make(chan net.Conn), lost: make(chan struct{}, 1), conns: make(map[net.Conn]struct{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.wg.Go(s.accept)
 	t := &transport{stream: s}
@@ -86,6 +86,9 @@ type stream struct {
 	open atomic.Bool
 	// answer answers greetings; nil before a Node has the transport.
 	answer atomic.Pointer[func(greeting) greeting]
+
+	// lost is told when a connection that another node made has ended.
+	lost chan struct{}
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -157,7 +160,7 @@ func (s *stream) sort(c net.Conn) {
 		_ = tracked.Close()
 		return
 	}
-	tracked.first = first
+	tracked.first, tracked.taken = first, true
 	select {
 	case s.raft <- tracked:
 	case <-s.ctx.Done():
@@ -228,6 +231,7 @@ type tracked struct {
 	net.Conn
 	stream *stream
 	first  []byte
+	taken  bool // by raft, from another node
 }
 
 func (s *stream) track(c net.Conn) (*tracked, error) {
@@ -247,7 +251,14 @@ func (t *tracked) Read(b []byte) (int, error) {
 		t.first = t.first[n:]
 		return n, nil
 	}
-	return t.Conn.Read(b)
+	n, err := t.Conn.Read(b)
+	if err != nil && t.taken {
+		select {
+		case t.stream.lost <- struct{}{}:
+		default:
+		}
+	}
+	return n, err
 }
 
 // Close implements net.Conn.
