@@ -6,9 +6,11 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"sync"
 	"testing"
 
 	"github.com/varvelog/varve/hot"
+	"github.com/varvelog/varve/hot/vfs"
 )
 
 func TestFollowersCopyAndCommit(t *testing.T) {
@@ -125,5 +127,41 @@ func seeds(short, long uint64) func(func(uint64) bool) {
 				return
 			}
 		}
+	}
+}
+
+// TestFetcherGoesOnWhenAPartitionLeavesBeforeItsRecordsAreDurable: a follower appends, the sync takes long, and the leader
+// dies meanwhile, so that the partition follows nobody when the sync is done. What is followed from that broker later must
+// not wait for it.
+func TestFetcherGoesOnWhenAPartitionLeavesBeforeItsRecordsAreDurable(t *testing.T) {
+	c := startCluster(t, 3, hot.Fsync, nil)
+	second, third := c.nodes[1], c.nodes[2]
+	second.kill(false, 0)
+	disk := vfs.NewFaults(second.disk)
+	second.fs = disk
+	second.boot(false)
+	c.topic("first", []int32{3, 2}, "min.insync.replicas", "1")
+	c.inSync("first", 2)
+
+	reached, gate := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	slow := disk.Inject(vfs.Rule{Ops: []vfs.Op{vfs.OpSync, vfs.OpSyncFS}, Count: -1, Do: func() {
+		once.Do(func() { close(reached) })
+		<-gate
+	}})
+	go func() { _, _ = c.acked("first", "waits for a sync") }() // ends with the leader
+	<-reached
+	p := c.held(2, "first")
+	c.wait("the record to be appended", func() bool { return p.log.Offsets().End == 1 })
+	third.kill(false, 0)
+	c.wait("the partition to be left", func() bool { return p.following.Load() == nil })
+	slow.Remove()
+	close(gate)
+
+	third.boot(false)
+	c.topic("second", []int32{3, 2}, "min.insync.replicas", "2")
+	c.inSync("second", 2)
+	if _, err := c.acked("second", "is copied"); err != nil {
+		t.Fatal(err)
 	}
 }
