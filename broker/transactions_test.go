@@ -10,6 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/varvelog/varve/coordinator"
 )
 
 // txnStack is a stack with a topic of three partitions.
@@ -194,5 +196,28 @@ func TestTransactionsAreListedAndDescribed(t *testing.T) {
 	}
 	if _, err := adm.ListTransactions(ctx, nil, nil); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A leader that cannot ask the coordinator says what older producers take for "try again"; those of KIP-890 are told as it is.
+func TestVerificationFailuresAreWhatOlderProducersRetry(t *testing.T) {
+	for _, c := range []struct {
+		err     error
+		version int16
+		want    int16
+	}{
+		{errTxnUnverified, 9, codeNotEnoughReplicas},
+		{errTxnUnverified, 12, codeNotEnoughReplicas},
+		{coordinator.ErrConcurrentTransactions, 9, codeNotEnoughReplicas},
+		{coordinator.ErrConcurrentTransactions, 12, codeConcurrentTransactions},
+		{coordinator.ErrTxnAbortable, 9, codeInvalidTxnState},
+		{coordinator.ErrTxnAbortable, 11, codeTransactionAbortable},
+		{coordinator.ErrProducerFenced, 9, codeInvalidProducerEpoch},
+		{coordinator.ErrInvalidProducerIDMapping, 9, codeInvalidProducerIDMapping},
+		{nil, 9, codeNone},
+	} {
+		if got := code(produceTxnError(c.err, c.version)); got != c.want {
+			t.Errorf("%v in version %d: %d, want %d", c.err, c.version, got, c.want)
+		}
 	}
 }

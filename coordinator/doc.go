@@ -1,33 +1,42 @@
-// Package coordinator runs consumer groups: who is a member, who reads what, and how far everybody has read.
+// Package coordinator runs consumer groups and transactions: who is a member, who reads what, how far everybody has read, and
+// which transactions are open and how they end.
 //
-// It is the classic protocol (JoinGroup, SyncGroup, Heartbeat, LeaveGroup) as Kafka 4.4 has it, static membership and
-// incremental rebalancing included; rebalancing itself is the clients' business, the coordinator only passes their metadata
-// and assignments on. Requests and results are typed, errors are sentinels: Kafka's error codes are the front door's.
+// Groups speak one of two protocols, as Kafka 4.4 has them. In the classic one (JoinGroup, SyncGroup, Heartbeat, LeaveGroup),
+// static membership and incremental rebalancing included, rebalancing is the clients' business: the coordinator only passes
+// their metadata and assignments on. In the consumer protocol (KIP-848) the coordinator decides who reads what, and tells
+// members one by one. Transactions are those of KIP-98, in both versions of the protocol (KIP-890). Requests and results are
+// typed, errors are sentinels: Kafka's error codes are the front door's.
 //
 // # Use
 //
-// Open with a Log, which is the topic __consumer_offsets, and the metadata quorum. Locate finds the broker that a group
-// belongs to and has the topic created when there is none. Every other call is a request of a client; Join and Sync block as
-// long as the protocol makes members wait for each other.
+// Open with a Log, which is the topic __consumer_offsets, and the metadata quorum; OpenTransactions with the topic
+// __transaction_state, and with Markers, which ends transactions in their partitions. Locate finds the broker that a group or a
+// transactional id belongs to and has the topic created when there is none. Every other call is a request of a client; Join and
+// Sync block as long as the protocol makes members wait for each other.
 //
 // # How it works
 //
-// A group belongs to one partition of the topic, and whoever leads that partition coordinates the group. Each partition led
-// here has a shard: a goroutine that owns a core. The core holds the groups and decides, without goroutine, clock or lock:
-// step(event, now) changes its state and returns the records to be written and the replies to be given. The shard steps all
-// requests that have come, writes their records in one append, and replies when that is committed: one round of the log's
-// group commit serves many commits, and nobody hears of what could still be lost.
+// A group or transactional id belongs to one partition of its topic, and whoever leads that partition coordinates it. Each
+// partition led here has a shard: a goroutine that owns a machine. The machine holds the state and decides, without goroutine,
+// clock or lock: step(event, now) changes its state and returns the records to be written and the replies to be given. The shard
+// steps all requests that have come, writes their records in one append, and replies when that is committed: one round of the
+// log's group commit serves many requests, and nobody hears of what could still be lost.
+//
+// The end of a transaction is decided by such a record. What is decided is carried out (endings): every partition of the
+// transaction gets its marker, from whoever leads it, again and again until it has; then the end is noted. Offsets committed in
+// a transaction are records of it in the offsets topic, and count once their marker is there.
 //
 // # Crashes and fail-over
 //
 // Nothing but the log is kept. A shard reads it back when its broker begins to lead the partition, and after an append whose
-// outcome it does not know: everybody who waits is told to ask again, and the state is what the log says. Written are
+// outcome it does not know: everybody who waits is told to ask again, and the state is what the log says. Decided ends of
+// transactions are then carried out again, which changes nothing where they were already. Of classic groups, written are
 // offsets, and groups that are stable or without members. A rebalance under way is not written: it ends with the broker, and
 // its members, who know no newer generation than the one that was stable, join again.
 //
 // # Locks
 //
-// Coordinator.mu guards the set of shards and nothing else; it is never held while waiting. A shard's state belongs to its
+// service.mu guards the set of shards and nothing else; it is never held while waiting. A shard's state belongs to its
 // goroutine.
 //
 // # Non-obvious
