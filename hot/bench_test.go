@@ -131,7 +131,7 @@ func bulkWriter(b *testing.B, dir string) (stop func()) {
 // all of it durable. The strategies compared are in DURABILITY.md.
 func BenchmarkGroupCommit(b *testing.B) {
 	for _, bulk := range []bool{false, true} {
-		for _, n := range []int{1, 4, 10, 100, 1000} {
+		for _, n := range []int{1, 2, 4, 6, 8, 10, 100, 1000} {
 			for name, filesMax := range map[string]int{"fdatasync": 1 << 30, "syncfs": -1} {
 				b.Run(fmt.Sprintf("bulk=%v/dirty=%d/by=%s", bulk, n, name), func(b *testing.B) {
 					if bulk {

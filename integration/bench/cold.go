@@ -286,12 +286,31 @@ func (c *coldBench) varveRound(ctx context.Context, round int) error {
 		over <- err
 	}()
 	during, err := c.run(ctx, s, paced...)
+	if err == nil {
+		err = c.note(measured{"cold", "produce-during-replay", "varve", round, during})
+	}
+	if err == nil {
+		err = c.besideStub(ctx, round, paced)
+	}
 	cancel()
 	<-over // its last replay was cut off
+	return err
+}
+
+// besideStub produces to the stub broker while the replay goes on: what the
+// machine's full cores alone do to a producer, whose broker has no part in the
+// replay.
+func (c *coldBench) besideStub(ctx context.Context, round int, paced []string) error {
+	stub, err := c.startStub()
 	if err != nil {
 		return err
 	}
-	return c.note(measured{"cold", "produce-during-replay", "varve", round, during})
+	defer stub.stop()
+	f, err := c.run(ctx, stub, paced...)
+	if err != nil {
+		return err
+	}
+	return c.note(measured{"cold", "produce-during-replay", "stub", round, f})
 }
 
 // seekRound looks up times on a node that has just started; each lookup falls
