@@ -25,11 +25,12 @@ type Leader struct {
 	minISR     int   // min.insync.replicas as configured
 
 	replicas       []int32
-	committed      []int32 // as the controller has it
-	proposed       []int32 // the change on its way to the controller; nil when there is none
-	doubtful       bool    // proposed may have been committed or may still be: an answer is missing
-	refused        bool    // doubtful, and a later try was refused
-	recovering     bool    // the controller still waits to hear that this log is whole
+	committed      []int32  // as the controller has it
+	proposed       []int32  // the change on its way to the controller; nil when there is none
+	members        []Member // of proposed, as the starts of brokers that were judged; a later start of one is another matter
+	doubtful       bool     // proposed may have been committed or may still be: an answer is missing
+	refused        bool     // doubtful, and a later try was refused
+	recovering     bool     // the controller still waits to hear that this log is whole
 	partitionEpoch int32
 
 	own       int64              // this replica's counted end
@@ -102,7 +103,7 @@ func (s *Leader) Update(l Leadership) bool {
 }
 
 // settle forgets the proposal: its outcome is known.
-func (s *Leader) settle() { s.proposed, s.doubtful, s.refused = nil, false, false }
+func (s *Leader) settle() { s.proposed, s.members, s.doubtful, s.refused = nil, nil, false, false }
 
 // Proposal is a wanted in-sync set, as a compare-and-swap on the partition epoch it was made under.
 type Proposal struct {
@@ -144,19 +145,28 @@ func (s *Leader) Propose(c Cluster) (Proposal, bool) {
 		if set == nil {
 			set = s.committed
 		}
-		s.proposed = slices.Clone(set)
+		s.proposed, s.members = slices.Clone(set), s.membersOf(set, c.SelfEpoch)
 	}
-	p := Proposal{LeaderEpoch: s.epoch, PartitionEpoch: s.partitionEpoch}
+	p := Proposal{LeaderEpoch: s.epoch, PartitionEpoch: s.partitionEpoch, ISR: slices.Clone(s.members)}
+	if s.refused {
+		p.ISR = s.membersOf(set, c.SelfEpoch)
+	}
+	return p, true
+}
+
+// membersOf names brokers as of the starts whose fetches are known here (KIP-903).
+func (s *Leader) membersOf(set []int32, self int64) []Member {
+	list := make([]Member, 0, len(set))
 	for _, id := range set {
 		m := Member{ID: id, Epoch: -1}
 		if f, ok := s.followers[id]; ok {
 			m.Epoch = f.brokerEpoch
 		} else if id == s.self {
-			m.Epoch = c.SelfEpoch
+			m.Epoch = self
 		}
-		p.ISR = append(p.ISR, m)
+		list = append(list, m)
 	}
-	return p, true
+	return list
 }
 
 // Wants says whether Propose has something to ask for, without noting it.

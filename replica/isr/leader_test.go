@@ -262,3 +262,17 @@ func TestRecoveringLeaderSaysThatItIsWholeAndStaysAlone(t *testing.T) {
 		t.Fatalf("proposal %+v: now the other may join", p)
 	}
 }
+
+// TestWishThatIsMadeAgainNamesTheStartThatWasJudged: a member that was wiped since, and fetches under a later broker epoch,
+// is not what the wish was about; the controller has to refuse it (KIP-903, KAFKA-15221).
+func TestWishThatIsMadeAgainNamesTheStartThatWasJudged(t *testing.T) {
+	s := led(1, []int32{1, 2}, []int32{1})
+	s.Fetched(Fetch{ID: 2, BrokerEpoch: 9, LeaderEpoch: 5, End: 100, LeaderEnd: 100, Now: 1})
+	first, _ := s.Propose(cluster(1))
+	s.Unanswered(1)
+	s.Fetched(Fetch{ID: 2, BrokerEpoch: 12, LeaderEpoch: 5, End: 0, LeaderEnd: 100, Now: 2})
+	again, ok := s.Propose(cluster(3))
+	if !ok || !slices.Equal(again.ISR, first.ISR) || !slices.Contains(again.ISR, Member{2, 9}) {
+		t.Fatalf("first %+v, then %+v", first, again)
+	}
+}
