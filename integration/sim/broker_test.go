@@ -3,6 +3,7 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/varvelog/varve/meta"
@@ -28,6 +29,7 @@ type broker struct {
 	// be on this disk, -1 without one. With replicated durability only a clean stop
 	// writes it, with fsync each registration does.
 	marker  int64
+	copied  *diskCopy
 	archive *tier.Archive // its cache is on the disk
 
 	// The process.
@@ -39,7 +41,6 @@ type broker struct {
 	incarnation topic.ID
 	epoch       int64 // of its registration, -1 before
 	previous    int64 // the epoch it was registered under when it stopped cleanly
-	mayLack     bool
 	asks        int64 // when it asks again to be registered
 	replicas    map[partitionKey]*replica
 	tier        *tiering
@@ -72,7 +73,10 @@ func (b *broker) boot() {
 	w.incarnations++
 	b.incarnation = incarnation(w.incarnations)
 	b.epoch = -1
-	b.previous, b.mayLack = b.marker, b.marker < 0
+	b.previous = b.marker
+	if w.one(4) {
+		b.copyDisk()
+	}
 	if !w.cfg.fsync {
 		b.marker = -1 // removed before loading
 	}
@@ -81,7 +85,7 @@ func (b *broker) boot() {
 	b.image = w.quorum.images[b.applied]
 	b.controller = nil
 	b.tier = newTiering(b)
-	w.tell("%s starts, applied %d, previous epoch %d, may lack records %t", b.name, b.applied, b.previous, b.mayLack)
+	w.tell("%s starts, applied %d, previous epoch %d", b.name, b.applied, b.previous)
 	w.soon(b, w.rng.Int64N(20), b.pull)
 	w.soon(b, 20+w.rng.Int64N(50), b.register)
 	w.soon(b, 5, b.tick)
@@ -143,6 +147,31 @@ func (b *broker) wipe() {
 	b.w.oracle.suspect(b)
 }
 
+// diskCopy is a disk as it was at one time.
+type diskCopy struct {
+	logs   map[partitionKey]*diskLog
+	marker int64
+}
+
+func (b *broker) copyDisk() { b.copied = &diskCopy{cloneLogs(b.logs), b.marker} }
+
+func cloneLogs(logs map[partitionKey]*diskLog) map[partitionKey]*diskLog {
+	out := make(map[partitionKey]*diskLog, len(logs))
+	for k, l := range logs {
+		c := *l
+		c.records, c.chain, c.rolls = slices.Clone(l.records), l.chain.Clone(), slices.Clone(l.rolls)
+		out[k] = &c
+	}
+	return out
+}
+
+// restore puts an old copy in place of the disk of a broker that is down.
+func (b *broker) restore() {
+	b.w.tell("%s gets an old copy of its disk, of epoch %d", b.name, b.copied.marker)
+	b.logs, b.marker = cloneLogs(b.copied.logs), b.copied.marker
+	b.w.oracle.suspect(b)
+}
+
 // stop ends the process as it should be.
 func (b *broker) stop() {
 	b.w.tell("%s has stopped", b.name)
@@ -186,7 +215,7 @@ func (b *broker) register() {
 	b.w.soon(b, b.asks-b.w.now, b.register)
 	r := meta.Registration{
 		ID: b.id, Host: b.name, Port: 9092, Incarnation: b.incarnation, Fenced: true,
-		MayLackRecords: b.mayLack,
+		PreviousEpoch: b.previous,
 	}
 	b.ask(b.name+" registers", func(at *broker, img *meta.Image) (any, []meta.Change, error) {
 		for _, want := range at.watch(img, meta.SessionTick{}) {
@@ -200,7 +229,7 @@ func (b *broker) register() {
 // registered looks for this process's own registration in the image.
 func (b *broker) registered() {
 	if have, ok := b.image.Brokers[b.id]; ok && have.Incarnation == b.incarnation && have.Epoch != b.epoch {
-		b.epoch, b.mayLack = have.Epoch, false
+		b.epoch = have.Epoch
 		if b.w.cfg.fsync {
 			b.marker = b.epoch
 		}
@@ -231,7 +260,7 @@ func (b *broker) heartbeat() {
 	}, func(_ any, err error) {
 		if errors.Is(err, meta.ErrStaleBrokerEpoch) && b.epoch == h.Epoch && int64(b.image.Index) >= h.Epoch {
 			b.w.tell("%s has lost its registration", b.name) // to a late request of an earlier start
-			b.epoch = -1
+			b.previous, b.epoch = b.epoch, -1
 			b.register()
 			return
 		}

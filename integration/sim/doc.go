@@ -6,7 +6,7 @@
 // them, and takes away what faults take away.
 //
 // After every step the invariants of oracle_test.go are asserted; they are the
-// properties known from the TLA+ models of this protocol, told anew. mutants.txt
+// properties known from the TLA+ models of this protocol, told anew. mutants_test.go
 // lists one-line breaks of the rules; each must turn the simulation red.
 //
 //	go test ./integration/sim                                   # 100,000 steps

@@ -55,7 +55,11 @@ var misfortunes = []struct {
 	{faultWipe, 2, func(w *world) {
 		if b := w.someBroker(); b != nil {
 			b.kill()
-			b.wipe()
+			if b.copied != nil && w.one(2) {
+				b.restore()
+			} else {
+				b.wipe()
+			}
 			w.revive(b)
 		}
 	}},
@@ -130,6 +134,33 @@ func (w *world) act() {
 	}
 }
 
+// bounce sometimes takes the power from the broker that a leader is about to ask
+// into the in-sync set, while the leader does not reach the controller: when it
+// does, the broker is back, as another one that may lack what it had (KIP-903).
+func (w *world) bounce(r *replica) {
+	if w.healed || w.cfg.faults&faultPower == 0 || w.cfg.faults&faultCut == 0 || !w.one(25) {
+		return
+	}
+	for _, id := range r.lead.Maximal() {
+		b, controller := w.brokers[id], w.quorum.leader
+		if contains(r.lead.InSync(), id) || !b.up || controller == nil || controller == r.b || controller == b {
+			continue
+		}
+		links := [][2]int32{{r.b.id, controller.id}, {controller.id, r.b.id}}
+		w.cut(links, w.between(400, 1500))
+		b.powerLoss()
+		if w.cfg.faults&faultWipe != 0 && w.one(2) {
+			b.wipe()
+		}
+		w.after(w.rng.Int64N(50), func() {
+			if !b.up {
+				b.boot()
+			}
+		})
+		return
+	}
+}
+
 // fell ends one process, and starts it again after a while.
 func (w *world) fell(how func(*broker)) {
 	if b := w.someBroker(); b != nil {
@@ -165,11 +196,16 @@ func (w *world) cutSomething() {
 			links = append(links, [2]int32{a, i}, [2]int32{i, a})
 		}
 	}
+	w.cut(links, w.between(100, 4*sessionMillis))
+}
+
+// cut takes links away for a while.
+func (w *world) cut(links [][2]int32, millis int64) {
 	w.tell("cut %v", links)
 	for _, l := range links {
 		w.net.cut[l] = true
 	}
-	w.after(w.between(100, 4*sessionMillis), func() {
+	w.after(millis, func() {
 		for _, l := range links {
 			delete(w.net.cut, l)
 		}

@@ -11,9 +11,12 @@ type network struct {
 // message lost, late, overtaken or repeated. Like with TCP a message never
 // reaches a process that was started after it was sent; one from a process that
 // has died meanwhile may still arrive.
-func (w *world) send(from, to *broker, fn func()) {
+func (w *world) send(from, to *broker, fn func()) { w.sendLate(from, to, 0, fn) }
+
+// sendLate is send with an extra delay.
+func (w *world) sendLate(from, to *broker, extra int64, fn func()) {
 	if from == to {
-		w.soon(to, w.rng.Int64N(2), fn)
+		w.soon(to, extra+w.rng.Int64N(2), fn)
 		return
 	}
 	if !to.up || w.net.cut[[2]int32{from.id, to.id}] || w.rng.Float64() < w.net.loss {
@@ -24,8 +27,11 @@ func (w *world) send(from, to *broker, fn func()) {
 		times = 2
 	}
 	life := to.life
-	for range times {
-		delay := 1 + w.rng.Int64N(8)
+	for i := range times {
+		delay := extra + 1 + w.rng.Int64N(8)
+		if i > 0 && w.one(2) {
+			delay += w.rng.Int64N(3 * sessionMillis) // a try that was given up, and still gets there
+		}
 		if w.net.slow > 0 && w.one(4) {
 			delay += w.rng.Int64N(w.net.slow)
 		}

@@ -152,7 +152,7 @@ func (o *oracle) partitionChanged(prev, next *meta.Image, k partitionKey, ot, nt
 		o.elected++
 		// The last to join completes a reassignment, and may lead at once: that it
 		// has everything is what "candidates" asserts.
-		joined := was.Reassigning() && !is.Reassigning()
+		joined := was.Reassigning() && !is.Reassigning() && is.UncleanEpoch != is.LeaderEpoch
 		if is.Leader != meta.NoLeader && !slices.Contains(could, is.Leader) && !joined {
 			opted := isTrue(ot.Configs["unclean.leader.election.enable"]) || isTrue(nt.Configs["unclean.leader.election.enable"]) || o.allowed[k]
 			o.uncleanElection(t, was, is, opted)
@@ -263,11 +263,13 @@ func prevEpoch(l *diskLog, offset int64) int32 {
 // copied: a follower writes what the leader wrote, after the same records.
 func (o *oracle) copied(r *replica, offset int64, rec record) {
 	t := o.truths[r.key]
+	if offset != r.log.end() {
+		o.w.fail("matching", "%s appends offset %d to %s at %d", r.b.name, offset, t.name, r.log.end())
+		return
+	}
 	want, ok := t.written[offsetEpoch{offset, rec.epoch}]
 	prev := prevEpoch(r.log, offset)
 	switch {
-	case offset != r.log.end():
-		o.w.fail("matching", "%s appends offset %d to %s at %d", r.b.name, offset, t.name, r.log.end())
 	case !ok || want.value != rec.value:
 		o.w.fail("matching", "%s has %d at offset %d of epoch %d of %s, which is %d", r.b.name, rec.value, offset, rec.epoch, t.name, want.value)
 	case prev >= 0 && want.prev >= 0 && prev != want.prev:

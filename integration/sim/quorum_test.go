@@ -204,7 +204,11 @@ func (b *broker) applyTo(n int) {
 	if b.w.one(16) && !bytes.Equal(b.image.EncodeSnapshot(), q.images[b.applied].EncodeSnapshot()) {
 		b.w.fail("determinism", "%s has another image after %d entries", b.name, b.applied)
 	}
-	b.w.soon(b, b.w.rng.Int64N(30), b.followImage)
+	delay := b.w.rng.Int64N(30)
+	if b.w.one(12) {
+		delay += b.w.rng.Int64N(700) // many partitions, few workers
+	}
+	b.w.soon(b, delay, b.followImage)
 	b.decideNext()
 }
 
@@ -272,8 +276,11 @@ func (x *broker) ask(what string, decide func(*broker, *meta.Image) (any, []meta
 			x.controller = w.quorum.leader
 		}
 	}
-	to := x.controller
-	w.send(x, to, func() {
+	to, late := x.controller, int64(0)
+	if w.one(12) && !w.healed {
+		late = w.between(200, 3*sessionMillis) // given up long before it gets there
+	}
+	w.sendLate(x, to, late, func() {
 		to.control(&request{
 			what:   what,
 			decide: func(img *meta.Image) (any, []meta.Change, error) { return decide(to, img) },

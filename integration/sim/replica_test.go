@@ -35,6 +35,7 @@ type replica struct {
 	acks     []*pendingAck
 	asking   bool // a proposal is on its way
 	askEnds  int64
+	granted  int32 // the partition epoch of a wish that was granted; the image has it soon
 	offload  *tier.Leadership
 
 	follow    isr.Follower
@@ -95,7 +96,7 @@ func (r *replica) leadAs(l isr.Leadership) {
 	if !ok {
 		start = r.log.end()
 	}
-	r.leads, r.leader, r.epoch, r.start, r.replicas = true, r.b.id, l.Epoch, start, l.Replicas
+	r.leads, r.leader, r.epoch, r.start, r.replicas, r.granted = true, r.b.id, l.Epoch, start, l.Replicas, -1
 	r.lead = isr.Lead(r.b.id, l, start, r.log.hw, r.w.now)
 	r.w.tell("%s leads %s in epoch %d from %d, in sync %v: %s", r.b.name, r.short(), l.Epoch, start, l.ISR, r.log)
 	r.w.oracle.leads(r)
@@ -253,7 +254,7 @@ func (r *replica) cluster() isr.Cluster {
 
 // propose asks the controller for another in-sync set when there should be one.
 func (r *replica) propose() {
-	if r.asking && r.w.now < r.askEnds {
+	if r.asking && r.w.now < r.askEnds || r.lead.PartitionEpoch() < r.granted {
 		return
 	}
 	if r.asking {
@@ -270,6 +271,7 @@ func (r *replica) propose() {
 	for _, m := range p.ISR {
 		wish.ISR = append(wish.ISR, meta.BrokerState{ID: m.ID, Epoch: m.Epoch})
 	}
+	r.w.bounce(r)
 	id, epoch, asked := r.b.id, r.b.epoch, r.askEnds
 	r.w.tell("%s wants %v in sync on %s, epochs %d/%d", r.b.name, p.ISR, r.short(), p.LeaderEpoch, p.PartitionEpoch)
 	r.b.ask("alter "+r.short(), func(_ *broker, img *meta.Image) (any, []meta.Change, error) {
@@ -294,9 +296,9 @@ func (r *replica) altered(p isr.Proposal, res any, err error) {
 	if a, ok := res.(meta.AlteredPartition); err == nil && ok {
 		if err = a.Err; err == nil {
 			r.w.tell("%s hears that %v are in sync on %s, partition epoch %d", r.b.name, a.Partition.ISR, r.short(), a.Partition.PartitionEpoch)
-			if a.Partition.LeaderEpoch == r.epoch {
-				r.settle(r.lead.Accepted(a.Partition.ISR, a.Partition.PartitionEpoch))
-			}
+			// Both sets count until the image has it, which may bring another
+			// min.insync.replicas, too.
+			r.granted = a.Partition.PartitionEpoch
 			return
 		}
 	}
@@ -304,8 +306,12 @@ func (r *replica) altered(p isr.Proposal, res any, err error) {
 	switch {
 	case errors.Is(err, meta.ErrIneligibleReplica) || errors.Is(err, meta.ErrInvalidRequest):
 		r.settle(r.lead.Rejected(p.PartitionEpoch))
+	case errors.Is(err, meta.ErrInvalidUpdateVersion), errors.Is(err, meta.ErrFencedLeaderEpoch),
+		errors.Is(err, meta.ErrUnknownTopic), errors.Is(err, meta.ErrUnknownTopicID):
+		// The controller has moved on, perhaps by this very wish: the image will say.
+	case errors.Is(err, meta.ErrNotController), errors.Is(err, meta.ErrStaleBrokerEpoch):
+		// It was not looked at.
 	default:
-		// Whatever else was said, an earlier try may have been carried out.
 		r.lead.Unanswered(p.PartitionEpoch)
 	}
 }
@@ -346,7 +352,9 @@ func (r *replica) serve(from int32, brokerEpoch int64, at isr.Position) (isr.Rep
 		reply.Refused = isr.NotInRange
 		return reply, nil, reply.RemoteEnd
 	case at.Offset < v.LocalStart:
-		reply.Refused = isr.MovedToTiered
+		if reply.Refused = isr.NotInRange; r.tiered {
+			reply.Refused = isr.MovedToTiered
+		}
 		return reply, nil, reply.RemoteEnd
 	}
 	records := slices.Clone(r.log.from(at.Offset, 1+r.w.rng.IntN(12)))
@@ -414,9 +422,9 @@ func (r *replica) fetched(n int, at isr.Position, reply isr.Reply, records []rec
 	case isr.Reset:
 		r.w.tell("%s begins %s anew at %d: %s", r.b.name, r.short(), a.To, r.log)
 		r.w.oracle.resets(r, a.To)
-		r.log.restart(a.To, reply.LogStart, nil)
+		r.log.restart(a.To, a.To, nil)
 	case isr.Rebuild:
-		r.rebuild()
+		r.rebuild(a)
 		return
 	case isr.Halt:
 		r.halted = true
@@ -434,11 +442,18 @@ func (r *replica) fetched(n int, at isr.Position, reply isr.Reply, records []rec
 }
 
 // rebuild begins the log anew where the bucket ends.
-func (r *replica) rebuild() {
+func (r *replica) rebuild(a isr.Action) {
 	r.building = true
 	epoch := r.epoch
 	r.b.tier.archiveEnd(r, func(start, end int64, chain lineage.Chain, err error) {
 		r.building = false
+		if err == nil && !a.Cut && end <= r.log.end() { // the bucket has nothing that this log lacks
+			end = -1
+			if a.To > r.log.end() && r.epoch == epoch && !r.leads {
+				r.w.oracle.resets(r, a.To)
+				r.log.restart(a.To, a.To, nil)
+			}
+		}
 		if err == nil && end >= 0 && r.epoch == epoch && !r.leads {
 			r.w.tell("%s rebuilds %s from the bucket at %d", r.b.name, r.short(), end)
 			r.w.oracle.resets(r, end)

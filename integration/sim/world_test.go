@@ -59,6 +59,9 @@ func (w *world) fail(rule, format string, args ...any) {
 // configOf draws a world's nature.
 func configOf(e *engine) config {
 	c := config{brokers: 3 + e.rng.IntN(3), fsync: !e.one(3), tiered: e.one(3), unclean: e.one(5), duplicates: e.one(2), calm: []int{5, 12, 12, 30}[e.rng.IntN(4)], faults: allFaults}
+	if *worlds != "" {
+		c.tiered = *worlds == "tiered"
+	}
 	if c.tiered {
 		// What an uncleanly elected leader takes from the bucket is the shell's to fetch.
 		c.unclean, c.fsync = false, true
