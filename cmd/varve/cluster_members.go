@@ -43,12 +43,23 @@ func clusterRemove() *cobra.Command {
 	return cmd
 }
 
+// stopNews is how long the cluster may take to notice that a node has stopped.
+const stopNews = 5 * time.Second
+
 func (a *admin) removeNode(ctx context.Context, id int32) error {
-	v, err := a.viewCluster(ctx)
-	if err != nil {
+	began := time.Now()
+	var b *brokerView
+	if err := every(ctx, pollInterval, func() (bool, error) {
+		v, err := a.viewCluster(ctx)
+		if err != nil {
+			return false, err
+		}
+		b = v.broker(id)
+		runs := b != nil && b.Replicas == 0 && (b.State == stateActive || b.State == stateDraining)
+		return !runs || time.Since(began) > stopNews, nil
+	}); err != nil {
 		return err
 	}
-	b := v.broker(id)
 	switch {
 	case b == nil:
 		return fmt.Errorf("there is no node %d; `varve cluster describe` lists them", id)

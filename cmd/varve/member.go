@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -37,6 +39,40 @@ func (n *node) openPeers() {
 // probeBroker reports whether nothing listens where a broker did.
 func probeBroker(ctx context.Context, b meta.Broker) bool {
 	return peer.Probe(ctx, nil, peer.Address(b.Host, b.Port)) == peer.Gone
+}
+
+// askLimit bounds the question which cluster it is that a node was told to join.
+const askLimit = 2 * time.Second
+
+// askCluster asks the brokers that the node was told to join for their
+// cluster's id, so that data of another cluster is refused before it is used.
+// It is "" when nobody says, or there is no data yet.
+func (n *node) askCluster(ctx context.Context) string {
+	servers := n.conf.ControllerQuorumBootstrapServers
+	if entries, err := os.ReadDir(filepath.Join(n.dir, "meta")); err != nil || len(entries) == 0 || !n.clustered() {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	answers := make(chan string, len(servers))
+	for _, address := range servers {
+		go func() { // ends with ctx
+			req := kmsg.NewPtrDescribeClusterRequest()
+			answer, err := n.peers.Do(ctx, address, peer.LaneControl, req)
+			resp, ok := answer.(*kmsg.DescribeClusterResponse)
+			if err != nil || !ok {
+				answers <- ""
+				return
+			}
+			answers <- resp.ClusterID
+		}()
+	}
+	for range servers {
+		if id := <-answers; id != "" {
+			return id
+		}
+	}
+	return ""
 }
 
 // sizes asks every broker how many bytes its replicas are: of each partition

@@ -215,7 +215,8 @@ func (n *node) Close(ctx context.Context) error {
 func (n *node) openMeta(ctx context.Context) (err error) {
 	cfg := meta.Config{
 		Dir: filepath.Join(n.dir, "meta"), NodeID: n.conf.NodeID, Broker: n.conf,
-		Join: !n.conf.Votes() && len(n.conf.ControllerQuorumBootstrapServers) > 0,
+		Join:      !n.conf.Votes() && len(n.conf.ControllerQuorumBootstrapServers) > 0,
+		ClusterID: n.askCluster(ctx),
 	}
 	if !cfg.Join {
 		for _, v := range n.conf.QuorumVoters {
@@ -228,7 +229,7 @@ func (n *node) openMeta(ctx context.Context) (err error) {
 	}
 	n.meta, err = meta.Open(cfg, deps)
 	if err != nil {
-		return fmt.Errorf("open the metadata in %s: %w%s", filepath.Join(n.dir, "meta"), err, directoryHint(err, n.dir))
+		return fmt.Errorf("open the metadata in %s: %w%s%s", filepath.Join(n.dir, "meta"), err, directoryHint(err, n.dir), n.joinHint(err))
 	}
 	n.onClose("metadata", n.meta.Close)
 	if n.clustered() {

@@ -305,3 +305,6 @@ func Eventually(t T, limit time.Duration, what string, check func() error) {
 		<-tick.C
 	}
 }
+
+// DataDir is where the node keeps its data.
+func (n *Node) DataDir() string { return filepath.Join(n.dir, "data") }
