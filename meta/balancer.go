@@ -119,6 +119,11 @@ func (n *Node) moveReplicas(sizes *sizeCache) time.Duration {
 	if len(begun) > 0 || img.reassigning() > 0 {
 		return min(interval, balancePause)
 	}
+	for _, id := range img.draining() {
+		if left := img.Holds(id); left > 0 {
+			n.log.Warn("a broker cannot be emptied: what it still holds has no leader, or nobody else can take it", "broker", id, "replicas", left)
+		}
+	}
 	return interval
 }
 

@@ -3,6 +3,9 @@ package meta
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -154,4 +157,57 @@ func TestPreferredLeadersLeadAgain(t *testing.T) {
 		s := img.state()
 		return s.NotPreferred == 0 && s.UnderReplicated == 0
 	})
+}
+
+func TestUncleanElectionsAreCountedAndLogged(t *testing.T) {
+	ctx := context.Background()
+	var log lockedText
+	n := openNode(t, Config{}, Deps{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelError}))})
+	join(t, n, 1)
+	join(t, n, 2)
+	created, err := n.CreateTopics(ctx, []NewTopic{{Name: "t", Partitions: -1, ReplicationFactor: -1, Assignment: []Assignment{{Brokers: []int32{1, 2}}}}}, false)
+	if err != nil || created[0].Err != nil {
+		t.Fatal(err, created)
+	}
+	b := n.Image().Brokers[1]
+	if _, err := n.AlterPartitions(ctx, 1, b.Epoch, []AlterPartition{{ID: created[0].ID, ISR: []BrokerState{{ID: 1, Epoch: b.Epoch}}}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.FenceBroker(ctx, 1, b.Epoch); err != nil {
+		t.Fatal(err)
+	}
+	if s := n.State(); s.Offline != 1 || s.UncleanElections != 0 || log.String() != "" {
+		t.Fatalf("before: %+v\n%s", s, log.String())
+	}
+	results, err := n.ElectLeaders(ctx, true, []PartitionRef{{Topic: "t"}})
+	if err != nil || results[0].Err != nil {
+		t.Fatal(err, results)
+	}
+	if s := n.State(); s.Offline != 0 || s.UncleanElections != 1 {
+		t.Errorf("after: %+v", s)
+	}
+	if p := n.Image().Topic("t").Partitions[0]; p.UncleanEpoch != p.LeaderEpoch || !p.Recovering {
+		t.Errorf("not recorded: %s", partitionText(&p))
+	}
+	if got := log.String(); !strings.Contains(got, "unclean leader election") || !strings.Contains(got, "topic=t partition=0 leader=2") {
+		t.Errorf("logged: %q", got)
+	}
+}
+
+// lockedText is what many goroutines write.
+type lockedText struct {
+	mu   sync.Mutex // guards the following
+	text strings.Builder
+}
+
+func (l *lockedText) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lockedText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
