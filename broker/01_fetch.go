@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"strings"
 	"sync"
 	"time"
 
@@ -59,6 +60,7 @@ type fetchOp struct {
 	held        time.Duration // the shortest wait of a partition that the throttle holds back; 0: none
 	bytes       int
 	settled     bool // something in the results asks for an answer at once
+	parked      bool // the request's bytes are gone
 }
 
 var fetchOps = sync.Pool{New: func() any { return new(fetchOp) }}
@@ -148,6 +150,7 @@ func (s *Server) fetchUntil(r *request, op *fetchOp, minBytes, maxBytes int, dea
 // fetchWait parks the fetch until its partitions have minBytes, or change, or the time is up.
 func (s *Server) fetchWait(r *request, op *fetchOp, minBytes int, left time.Duration) (timedOut bool, err error) {
 	var held <-chan time.Time
+	op.letGo(r)
 	w := s.deps.Partitions.NewWaiter(minBytes)
 	defer w.Close()
 	news := op.replica >= 0 && s.rackAware()
@@ -182,6 +185,31 @@ func (s *Server) fetchWait(r *request, op *fetchOp, minBytes int, left time.Dura
 	case <-r.ctx.Done():
 		return false, errClosed
 	}
+}
+
+// letGo gives the request's bytes back before a wait, which may be long and which many may do at once: what is still
+// needed of them is copied, and that is little.
+func (op *fetchOp) letGo(r *request) {
+	if op.parked {
+		return
+	}
+	op.parked = true
+	op.req.Rack = strings.Clone(op.req.Rack)
+	name := ""
+	for i := range op.targets {
+		t := &op.targets[i]
+		if t.inSession != nil || t.key.name == "" {
+			continue // a session's keys are its own
+		}
+		if t.key.name != name { // one copy for a topic's run of partitions
+			name = strings.Clone(t.key.name)
+		}
+		t.key.name = name
+	}
+	clear(op.req.Topics)
+	clear(op.req.ForgottenTopics)
+	r.body = nil
+	r.c.letGo()
 }
 
 // isolationLogEnd is how far replicas see: to the end of the log.

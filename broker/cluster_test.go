@@ -48,13 +48,12 @@ func startCluster(t *testing.T, settings map[string]string, change func(*Config)
 			t.Fatal(err)
 		}
 	}
-	s := startServer(t, func(c *Config) {
+	s := startServerWith(t, func(c *Config) {
 		*c = ConfigFrom(&b)
 		if change != nil {
 			change(c)
 		}
-	})
-	s.deps.Metadata, s.deps.Settings = node, &b
+	}, Deps{Metadata: node, Settings: &b})
 	node.Subscribe(func(_, next *meta.Image) {
 		for _, tp := range next.Topics() {
 			s.parts.follow(tp)

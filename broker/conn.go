@@ -158,6 +158,12 @@ func (c *conn) next() error {
 	return err
 }
 
+// letGo gives the bytes of the request at hand back early: its handler has copied what it still needs.
+func (c *conn) letGo() {
+	c.frame.release(false)
+	c.in.done(false)
+}
+
 // readSize reads the size of the next frame and checks it against the limit.
 func (c *conn) readSize() (int, error) {
 	for c.sizeN < len(c.size) {

@@ -392,12 +392,19 @@ type testServer struct {
 
 func startServer(t testing.TB, change func(*Config)) *testServer {
 	t.Helper()
+	return startServerWith(t, change, Deps{})
+}
+
+// startServerWith is startServer over fake partitions and other things given.
+func startServerWith(t testing.TB, change func(*Config), deps Deps) *testServer {
+	t.Helper()
 	cfg := DefaultConfig()
 	if change != nil {
 		change(&cfg)
 	}
 	parts := newFakePartitions()
-	s := New(cfg, Deps{Partitions: parts})
+	deps.Partitions = parts
+	s := New(cfg, deps)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -374,5 +375,47 @@ func TestColdAndHotShareTheAnswer(t *testing.T) {
 	q.MaxBytes = 800
 	if got := c.ask(q).(*kmsg.FetchResponse).Topics[0].Partitions; len(got[0].RecordBatches) < 700 {
 		t.Fatalf("%d bytes", len(got[0].RecordBatches))
+	}
+}
+
+func TestWaitingFetchHoldsNoRequestMemory(t *testing.T) {
+	s := startServer(t, nil)
+	names := []string{"a-topic-with-a-name", "another-topic-with-a-name"}
+	for _, name := range names {
+		s.parts.add(name, 400)
+	}
+	poll := func(version int16, parts int) *kmsg.FetchRequest {
+		q := fetchRequest(version, "", topic.ID{})
+		q.MaxWaitMillis = 60_000
+		for _, name := range names {
+			var list []wanted
+			for i := range parts {
+				list = append(list, wanted{index: int32(i)})
+			}
+			q.Topics = append(q.Topics, fetchRequest(version, name, s.parts.byName[name][0].id.ID, list...).Topics...)
+		}
+		return q
+	}
+	for version, parts := range map[int16]int{12: 1, 11: 400, 13: 400} { // whole in one read, and larger than that
+		c := dial(t, s.addr)
+		p := s.parts.byName[names[1]][0]
+		before := p.watched()
+		q := poll(version, parts)
+		corr := c.send(q)
+		eventually(t, "the fetch waits", func() bool { return p.watched() > before })
+		if used := s.budgets.used(); used != 0 {
+			t.Errorf("version %d: a waiting fetch holds %d bytes of the request budget", version, used)
+		}
+		for range 64 { // whoever got the buffers writes over them
+			other := dial(t, s.addr)
+			other.ask(fetchRequest(12, strings.Repeat("x", 200), topic.ID{}, wanted{}))
+			other.nc.Close()
+		}
+		p.append(t, "a")
+		resp := c.response(q, corr).(*kmsg.FetchResponse)
+		if version < 13 && (resp.Topics[0].Topic != names[0] || resp.Topics[1].Topic != names[1]) {
+			t.Errorf("version %d: the answer is about %q and %q", version, resp.Topics[0].Topic, resp.Topics[1].Topic)
+		}
+		p.set(func() { p.batches, p.end = nil, 0 })
 	}
 }

@@ -88,14 +88,12 @@ func startMember(t *testing.T, id int32, transport raft.Transport, voters []meta
 	}
 	t.Cleanup(func() { m.stop(t) })
 	m.control.Watch(m.node.Image)
-	m.testServer = startServer(t, func(c *Config) {
+	m.testServer = startServerWith(t, func(c *Config) {
 		*c = ConfigFrom(&b)
 		if change != nil {
 			change(c)
 		}
-	})
-	m.deps.Metadata, m.deps.Settings, m.deps.Controlled, m.deps.Controller = m.node, &b, ControllerOf(m.node), m.control
-	m.table = newTable(served(apis, m.deps))
+	}, Deps{Metadata: m.node, Settings: &b, Controlled: ControllerOf(m.node), Controller: m.control})
 	m.node.Subscribe(func(_, next *meta.Image) {
 		for _, tp := range next.Topics() {
 			m.parts.follow(tp)
@@ -453,10 +451,8 @@ func (f *controlledFake) Disconnected(id int32, epoch int64) {
 }
 
 func TestEndOfHeartbeatsIsToldToTheController(t *testing.T) {
-	s := startServer(t, nil)
 	f := &controlledFake{beats: make(chan meta.Heartbeat, 8), ends: make(chan string, 8)}
-	s.deps.Controlled, s.deps.Metadata = f, emptyMetadata{refusing{err: meta.ErrPolicyViolation}, &meta.Image{}}
-	s.table = newTable(served(apis, s.deps))
+	s := startServerWith(t, nil, Deps{Controlled: f, Metadata: emptyMetadata{refusing{err: meta.ErrPolicyViolation}, &meta.Image{}}})
 	other := dial(t, s.addr)
 	c := dial(t, s.addr)
 	q := kmsg.NewPtrBrokerHeartbeatRequest()
