@@ -131,7 +131,7 @@ func startReassignment(img *Image, e *election, w Reassign, factorMayChange bool
 func cancelReassignment(e *election, w Reassign) error {
 	p := e.part
 	if !p.Reassigning() {
-		return refuse(ErrNoReassignment, "No partition reassignment is in progress.")
+		return &Error{Kind: ErrNoReassignment} // Kafka sends the code alone
 	}
 	e.replicas = except(p.Replicas, p.AddingReplicas)
 	e.isr = except(p.ISR, p.AddingReplicas)
