@@ -15,6 +15,16 @@ var apiAlterConfigs = api{key: 33, name: "AlterConfigs", min: 0, max: 2, forward
 
 func (s *Server) alterConfigsLegacy(r *request, q *kmsg.AlterConfigsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrAlterConfigsResponse()
+	for i, err := range s.alterConfigs(r, legacyChanges(q), q.ValidateOnly) {
+		out := kmsg.NewAlterConfigsResponseResource()
+		out.ResourceType, out.ResourceName = q.Resources[i].ResourceType, q.Resources[i].ResourceName
+		out.ErrorCode, out.ErrorMessage = s.codeOf(r, err), message(err)
+		resp.Resources = append(resp.Resources, out)
+	}
+	return resp, nil
+}
+
+func legacyChanges(q *kmsg.AlterConfigsRequest) []configChange {
 	changes := make([]configChange, len(q.Resources))
 	for i := range q.Resources {
 		x := &q.Resources[i]
@@ -25,13 +35,7 @@ func (s *Server) alterConfigsLegacy(r *request, q *kmsg.AlterConfigsRequest) (km
 			c.Edits = append(c.Edits, meta.ConfigEdit{Name: e.Name, Op: meta.OpSet, Value: e.Value})
 		}
 	}
-	for i, err := range s.alterConfigs(r, changes, q.ValidateOnly) {
-		out := kmsg.NewAlterConfigsResponseResource()
-		out.ResourceType, out.ResourceName = q.Resources[i].ResourceType, q.Resources[i].ResourceName
-		out.ErrorCode, out.ErrorMessage = s.codeOf(r, err), message(err)
-		resp.Resources = append(resp.Resources, out)
-	}
-	return resp, nil
+	return changes
 }
 
 // configChange is one resource of either request; err says that it names no resource of ours.

@@ -12,6 +12,16 @@ var apiIncrementalAlterConfigs = api{key: 44, name: "IncrementalAlterConfigs", m
 
 func (s *Server) incrementalAlterConfigs(r *request, q *kmsg.IncrementalAlterConfigsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrIncrementalAlterConfigsResponse()
+	for i, err := range s.alterConfigs(r, incrementalChanges(q), q.ValidateOnly) {
+		out := kmsg.NewIncrementalAlterConfigsResponseResource()
+		out.ResourceType, out.ResourceName = q.Resources[i].ResourceType, q.Resources[i].ResourceName
+		out.ErrorCode, out.ErrorMessage = s.codeOf(r, err), message(err)
+		resp.Resources = append(resp.Resources, out)
+	}
+	return resp, nil
+}
+
+func incrementalChanges(q *kmsg.IncrementalAlterConfigsRequest) []configChange {
 	changes := make([]configChange, len(q.Resources))
 	for i := range q.Resources {
 		x := &q.Resources[i]
@@ -21,11 +31,5 @@ func (s *Server) incrementalAlterConfigs(r *request, q *kmsg.IncrementalAlterCon
 			c.Edits = append(c.Edits, meta.ConfigEdit{Name: e.Name, Op: meta.ConfigOp(e.Op), Value: e.Value})
 		}
 	}
-	for i, err := range s.alterConfigs(r, changes, q.ValidateOnly) {
-		out := kmsg.NewIncrementalAlterConfigsResponseResource()
-		out.ResourceType, out.ResourceName = q.Resources[i].ResourceType, q.Resources[i].ResourceName
-		out.ErrorCode, out.ErrorMessage = s.codeOf(r, err), message(err)
-		resp.Resources = append(resp.Resources, out)
-	}
-	return resp, nil
+	return changes
 }

@@ -248,3 +248,43 @@ func TestClientsAreNotSentToFencedBrokers(t *testing.T) {
 		t.Errorf("%d fenced brokers are listed", fenced)
 	}
 }
+
+func TestUpdateFeaturesEveryVersion(t *testing.T) {
+	all := startMembers(t, 2, nil)
+	_, others := apart(t, all)
+	c := dial(t, others[0].addr)
+	ask := func(version, level int16, upgrade int8, dry bool) *kmsg.UpdateFeaturesResponse {
+		q := kmsg.NewPtrUpdateFeaturesRequest()
+		q.SetVersion(version)
+		q.TimeoutMillis, q.ValidateOnly = 10_000, dry
+		q.FeatureUpdates = []kmsg.UpdateFeaturesRequestFeatureUpdate{{Feature: "transaction.version", MaxVersionLevel: level, UpgradeType: upgrade, AllowDowngrade: upgrade != 1}}
+		return c.ask(q).(*kmsg.UpdateFeaturesResponse)
+	}
+	finalized := func() int16 {
+		q := kmsg.NewPtrApiVersionsRequest()
+		q.SetVersion(4)
+		q.ClientSoftwareName, q.ClientSoftwareVersion = "kgo", "1"
+		for _, f := range c.ask(q).(*kmsg.ApiVersionsResponse).FinalizedFeatures {
+			if f.Name == "transaction.version" {
+				return f.MaxVersionLevel
+			}
+		}
+		return 0
+	}
+	for version := int16(0); version <= 2; version++ {
+		if got := ask(version, 1, 1, false); got.ErrorCode != codeInvalidUpdateVersion || finalized() != 2 {
+			t.Errorf("version %d: lowered as an upgrade: %+v, level %d", version, got, finalized())
+		}
+		if version > 0 {
+			if got := ask(version, 1, 2, true); got.ErrorCode != 0 || finalized() != 2 {
+				t.Errorf("version %d: a dry run: %+v, level %d", version, got, finalized())
+			}
+		}
+		if got := ask(version, 1, 2, false); got.ErrorCode != 0 || finalized() != 1 || version < 2 && len(got.Results) != 1 {
+			t.Errorf("version %d: lowered: %+v, level %d", version, got, finalized())
+		}
+		if got := ask(version, 2, 1, false); got.ErrorCode != 0 || finalized() != 2 {
+			t.Errorf("version %d: raised: %+v, level %d", version, got, finalized())
+		}
+	}
+}

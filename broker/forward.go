@@ -243,6 +243,8 @@ func (x refusing) AlterReassignments(context.Context, []meta.Reassign, bool) ([]
 	return nil, x.err
 }
 
+func (x refusing) UpdateFeatures(context.Context, []meta.FeatureUpdate, bool) error { return x.err }
+
 func (x refusing) UnregisterBroker(context.Context, int32) error { return x.err }
 
 func (x refusing) Quorum() (meta.Quorum, error) { return meta.Quorum{}, x.err }

@@ -2,8 +2,6 @@ package broker
 
 import (
 	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"github.com/varvelog/varve/meta"
 )
 
 // split is a request for settings on its way to the controller: what the asked broker refuses by itself has been taken out,
@@ -22,14 +20,8 @@ func (s *Server) splitConfigs(r *request, frame []byte) (split, error) {
 		if err := decode(r, q); err != nil {
 			return split{}, err
 		}
+		kept, refused := s.keepOwn(r, legacyChanges(q))
 		all := q.Resources
-		kept, refused := s.keepOwn(r, len(all), func(i int) (kmsg.ConfigResourceType, string, []meta.ConfigEdit) {
-			var edits []meta.ConfigEdit
-			for _, e := range all[i].Configs {
-				edits = append(edits, meta.ConfigEdit{Name: e.Name})
-			}
-			return all[i].ResourceType, all[i].ResourceName, edits
-		})
 		q.Resources = pick(all, kept)
 		return splitRequest(r, q, frame, len(kept), len(refused), func(body []byte) []byte {
 			resp := kmsg.NewPtrAlterConfigsResponse()
@@ -55,14 +47,8 @@ func (s *Server) splitConfigs(r *request, frame []byte) (split, error) {
 		if err := decode(r, q); err != nil {
 			return split{}, err
 		}
+		kept, refused := s.keepOwn(r, incrementalChanges(q))
 		all := q.Resources
-		kept, refused := s.keepOwn(r, len(all), func(i int) (kmsg.ConfigResourceType, string, []meta.ConfigEdit) {
-			var edits []meta.ConfigEdit
-			for _, e := range all[i].Configs {
-				edits = append(edits, meta.ConfigEdit{Name: e.Name})
-			}
-			return all[i].ResourceType, all[i].ResourceName, edits
-		})
 		q.Resources = pick(all, kept)
 		return splitRequest(r, q, frame, len(kept), len(refused), func(body []byte) []byte {
 			resp := kmsg.NewPtrIncrementalAlterConfigsResponse()
@@ -87,13 +73,12 @@ func (s *Server) splitConfigs(r *request, frame []byte) (split, error) {
 }
 
 // keepOwn tells the resources that go to the controller from those that this broker refuses.
-func (s *Server) keepOwn(r *request, n int, resource func(int) (kmsg.ConfigResourceType, string, []meta.ConfigEdit)) (kept []int, refused map[int]error) {
+func (s *Server) keepOwn(r *request, changes []configChange) (kept []int, refused map[int]error) {
 	refused = map[int]error{}
-	for i := range n {
-		kind, name, edits := resource(i)
-		c, err := configResource(kind, name)
+	for i := range changes {
+		err := changes[i].err
 		if err == nil {
-			err = s.checkOwn(r, &meta.ConfigChange{ConfigResource: c, Edits: edits})
+			err = s.checkOwn(r, &changes[i].ConfigChange)
 		}
 		if err != nil {
 			refused[i] = err

@@ -63,6 +63,7 @@ var apis = []api{
 	apiOffsetDelete,
 	apiDescribeQuorum,
 	apiAlterPartition,
+	apiUpdateFeatures,
 	apiEnvelope,
 	apiDescribeCluster,
 	apiDescribeProducers,

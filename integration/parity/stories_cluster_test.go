@@ -14,6 +14,7 @@ func clusterStories() []story {
 		{"reassignments", reassignments},
 		{"reassignments listed", listedReassignments},
 		{"the quorum", quorum},
+		{"features", features},
 		{"brokers unregistered", func(s *session) {
 			for _, id := range []int32{99, -1} {
 				req := kmsg.NewPtrUnregisterBrokerRequest()
@@ -131,6 +132,32 @@ func quorum(s *session) {
 	req := kmsg.NewPtrDescribeQuorumRequest()
 	req.Topics = []kmsg.DescribeQuorumRequestTopic{}
 	s.ask("nothing", 2, req)
+}
+
+// features changes nothing that lasts: the other stories see the same levels.
+func features(s *session) {
+	ask := func(step string, v int16, dry bool, updates ...kmsg.UpdateFeaturesRequestFeatureUpdate) {
+		req := kmsg.NewPtrUpdateFeaturesRequest()
+		req.TimeoutMillis, req.ValidateOnly, req.FeatureUpdates = 10_000, dry, updates
+		s.ask(step, v, req)
+	}
+	level := func(name string, to int16, upgrade int8) kmsg.UpdateFeaturesRequestFeatureUpdate {
+		u := kmsg.NewUpdateFeaturesRequestFeatureUpdate()
+		u.Feature, u.MaxVersionLevel, u.UpgradeType, u.AllowDowngrade = name, to, upgrade, upgrade != 1
+		return u
+	}
+	versions(0, 2, func(v int16) {
+		ask("the same level", v, false, level("transaction.version", 2, 1))
+		ask("nobody's feature", v, false, level("nobody.version", 1, 1))
+		ask("too high", v, false, level("transaction.version", 9, 1))
+		ask("one of two too high", v, false, level("group.version", 1, 1), level("transaction.version", 9, 1))
+		ask("lower as an upgrade", v, false, level("transaction.version", 1, 1))
+		ask("nothing", v, false)
+	})
+	versions(1, 2, func(v int16) {
+		ask("a dry run", v, true, level("transaction.version", 1, 2))
+		ask("unknown kind", v, true, level("transaction.version", 1, 9))
+	})
 }
 
 func text(s *string) string {
