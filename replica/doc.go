@@ -5,11 +5,16 @@
 // theirs with Partition or PartitionByID and call Append, Read (never blocks on the bucket), ReadCold (does), ListOffset,
 // DeleteRecords. Acknowledgements wait with OnCommitted, long polls with a Waiter.
 //
-// The decisions are in pure cores: package isr (who counts for the high watermark), commits, watchers
-// and tail (who is woken by what), schedule (whose housekeeping is due). The rest is the shell around them.
+// What this broker leads it lets others copy: their fetches are reads with a replica id, which count for the watermark, and
+// proposals asks the controller for in-sync sets without those that lag and with those that caught up. What others lead a
+// fetcher copies, one for each leader with one connection.
+//
+// The decisions are in pure cores: package isr (who counts for the high watermark and who is in sync, what a follower does
+// with an answer), commits, watchers and tail (who is woken by what), schedule (whose housekeeping is due). The rest is the
+// shell around them.
 //
 // Lock order: Partition.leading, then Partition.mu; everything else is a leaf (Manager.mu, table.mu, watchers.mu, tail.mu,
-// keeper.mu). No lock but leading is held across I/O, and callbacks run under none but, on a change of leadership, leading.
+// keeper.mu, proposals.mu, fetcher.mu). No lock but leading is held across I/O, and callbacks run under none but, on a change of leadership, leading.
 //
 // Crash behaviour: nothing here is durable by itself. The hot store keeps high watermarks, leader epochs and the log start;
 // the metadata keeps what exists; the bucket's manifest keeps what is archived. A deletion interrupted by a crash is repeated
@@ -17,6 +22,12 @@
 //
 // Non-obvious:
 //
+//   - A follower changes its log only under leading, held shared, and only while Partition.following is the very leadership
+//     whose leader said so: what an earlier one said is void.
+//   - A fetch says what is durable. So an answer's appends are waited for, all together, before the next fetch; who is not
+//     followed any more is not waited for.
+//   - An accepted in-sync set counts when the image has it: the image may bring another min.insync.replicas as well.
+//   - Images are not followed until they know this very start of the broker: after a restart the first ones are old.
 //   - The watermark counts durable ends only, and over the maximal in-sync set: a proposed member holds it back before the
 //     controller has answered.
 //   - A directory goes only for a tombstone that names its topic id. A topic missing from the image stops being served; its
