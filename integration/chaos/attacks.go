@@ -222,7 +222,9 @@ func cutAllPower(_ context.Context, n *nemesis) (string, error) {
 	return "all brokers lose power", errors.Join(errs...)
 }
 
-// wipeDisk: a broker comes back under its id with nothing.
+// wipeDisk: a broker comes back under its id with nothing. Its vote was for a
+// directory that is gone, and whoever runs the cluster has to say so: until the
+// vote is removed, the new directory is turned away.
 func wipeDisk(ctx context.Context, n *nemesis) (string, error) {
 	key, leader := n.leaderOf(ctx)
 	id := n.among(func(id int) bool { return id != leader })
@@ -231,6 +233,9 @@ func wipeDisk(ctx context.Context, n *nemesis) (string, error) {
 	}
 	b := n.c.broker(id)
 	if err := errors.Join(b.kill(), b.wipe()); err != nil {
+		return "", err
+	}
+	if err := n.removeVote(ctx, id); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("broker %d, a follower of %s, loses its disk and starts with an empty one", id, key), b.start()

@@ -219,6 +219,9 @@ func (b *broker) waitReady(ctx context.Context) error {
 func (b *broker) unwanted() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if n := len(b.endings); n > 3 {
+		return append(slices.Clone(b.endings[:3]), fmt.Sprintf("broker %d ended by itself %d times more", b.id, n-3))
+	}
 	return slices.Clone(b.endings)
 }
 

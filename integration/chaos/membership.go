@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -150,4 +151,46 @@ func (n *nemesis) unregister(ctx context.Context, id int) error {
 		n.sleep(ctx, 500, 600)
 	}
 	return last
+}
+
+// removeVote takes a broker's vote in the metadata quorum away.
+func (n *nemesis) removeVote(ctx context.Context, id int) error {
+	var last error
+	for range 40 {
+		if last = n.askToRemoveVote(ctx, id); last == nil || ctx.Err() != nil {
+			return nil
+		}
+		n.sleep(ctx, 500, 600)
+	}
+	return fmt.Errorf("remove the vote of broker %d: %w", id, last)
+}
+
+func (n *nemesis) askToRemoveVote(ctx context.Context, id int) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	ask := kmsg.NewPtrDescribeQuorumRequest()
+	t := kmsg.NewDescribeQuorumRequestTopic()
+	t.Topic = "__cluster_metadata"
+	t.Partitions = append(t.Partitions, kmsg.NewDescribeQuorumRequestTopicPartition())
+	ask.Topics = append(ask.Topics, t)
+	quorum, err := ask.RequestWith(ctx, n.eye.cl)
+	if err == nil {
+		err = kerr.ErrorForCode(quorum.ErrorCode)
+	}
+	if err != nil {
+		return err
+	}
+	for _, voter := range quorum.Topics[0].Partitions[0].CurrentVoters {
+		if voter.ReplicaID != int32(id) {
+			continue
+		}
+		req := kmsg.NewPtrRemoveRaftVoterRequest()
+		req.VoterID, req.VoterDirectoryID = voter.ReplicaID, voter.ReplicaDirectoryID
+		resp, err := req.RequestWith(ctx, n.eye.cl)
+		if err != nil {
+			return err
+		}
+		return kerr.ErrorForCode(resp.ErrorCode)
+	}
+	return nil // it has none
 }
