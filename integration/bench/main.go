@@ -6,14 +6,19 @@
 // The tools are the load generator (load), the stub broker and other limits
 // (limits) and the script that fetches and runs Kafka through Maven (kafka);
 // their folder is -tools. Needs Go, a JDK, Maven and, for the cold runs,
-// versitygw, which it builds. Ports 19092 to 19099 and 19392 must be free.
+// versitygw, which it builds. Ports 19092 to 19113, 19392 and 19401 to 19423 must be
+// free.
 //
 // Figures of one machine at one time mean little: every figure is the median of
 // per-round ratios, with the least and greatest. Each run of each round is a
 // line of -out, so that a table can be made again (-report).
 //
 // Parts (-parts): warm (produce, consume, paced, many connections), cold
-// (replay and seek through S3 with 30 ms a request), scale (memory and restart).
+// (replay and seek through S3 with 30 ms a request), scale (memory and restart),
+// and of three brokers: cluster (bulk and paced writes with three replicas),
+// failover (kill -9 of a leader), idle (what 3,000 idle partitions cost, and the
+// restart of all brokers), replica (what an empty replica of a tiered partition
+// copies).
 package main
 
 import (
@@ -78,10 +83,13 @@ func run(ctx context.Context) (err error) {
 	}
 	defer b.out.Close()
 	for part := range strings.SplitSeq(*parts, ",") {
-		steps := map[string]func(context.Context) error{"warm": b.warm, "cold": b.cold, "scale": b.scale}
+		steps := map[string]func(context.Context) error{
+			"warm": b.warm, "cold": b.cold, "scale": b.scale,
+			"cluster": b.cluster, "failover": b.failover, "idle": b.idle, "replica": b.replica,
+		}
 		step := steps[part]
 		if step == nil {
-			return fmt.Errorf("part %q is none of warm, cold, scale", part)
+			return fmt.Errorf("there is no part %q", part)
 		}
 		if err := step(ctx); err != nil {
 			return fmt.Errorf("%s: %w", part, err)

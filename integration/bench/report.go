@@ -83,6 +83,23 @@ var bars = []bar{
 	{title: "idle partition at 10,000: KiB", run: "10000 partitions", system: "varve", figure: "idle_kib_per_partition", most: 6},
 	{title: "kill −9 at 10,000 partitions to first ack: s", run: "10000 partitions", system: "varve", figure: "first_ack_s", most: 2},
 	{title: "archive, 256 MiB segments: PUTs a segment", run: "archive", system: "varve", figure: "puts_per_segment", most: 2},
+	{title: "three brokers, RF 3, replicated: rate ÷ Kafka", run: "produce-rf3", system: "varve3-replicated", figure: "mib_per_s", over: "kafka", least: 1.5},
+	{title: "three brokers, RF 3, replicated: CPU/GiB of all ÷ Kafka", run: "produce-rf3", system: "varve3-replicated", figure: "broker_cpu_s_per_gib", over: "kafka", most: 0.35},
+	{title: "three brokers, RF 3, fsync: rate ÷ Kafka", run: "produce-rf3", system: "varve3-fsync", figure: "mib_per_s", over: "kafka", least: 1},
+	{title: "three brokers, RF 3, fsync: CPU/GiB of all ÷ Kafka", run: "produce-rf3", system: "varve3-fsync", figure: "broker_cpu_s_per_gib", over: "kafka"},
+	{title: "three brokers, paced 5,000/s, replicated: ack p99 ÷ Kafka", run: "paced-rf3", system: "varve3-replicated", figure: "p99_us", over: "kafka", most: 0.3},
+	{title: "three brokers, paced 5,000/s, fsync: ack p99 ÷ Kafka", run: "paced-rf3", system: "varve3-fsync", figure: "p99_us", over: "kafka", most: 0.3},
+	{title: "kill −9 of a leader, 1 partition led: longest silence, ms", run: "failover-3", system: "varve3", figure: "gap_max_ms"},
+	{title: "the same, Kafka", run: "failover-3", system: "kafka", figure: "gap_max_ms"},
+	{title: "kill −9 of a leader, 100 led: longest silence, ms", run: "failover-300", system: "varve3", figure: "gap_max_ms"},
+	{title: "the same, Kafka", run: "failover-300", system: "kafka", figure: "gap_max_ms"},
+	{title: "kill −9 of a leader, 1,000 partitions: longest silence, ms", run: "failover-1000", system: "varve3", figure: "gap_max_ms", most: 1500},
+	{title: "the same, Kafka", run: "failover-1000", system: "kafka", figure: "gap_max_ms"},
+	{title: "3 × 3,000 partitions, kill −9 of all to all in sync: s", run: "idle-3000", system: "varve3", figure: "restart_s"},
+	{title: "3,000 idle partitions, RF 3: CPU of all, % of a core", run: "idle-3000", system: "varve3", figure: "cpu_percent"},
+	{title: "3,000 idle partitions, RF 3: bytes/s between brokers", run: "idle-3000", system: "varve3", figure: "bytes_per_s"},
+	{title: "empty replica of a 5 GiB tiered partition: MiB over the network", run: "empty-replica", system: "varve3", figure: "copied_mib"},
+	{title: "the same ÷ what the bucket lacks", run: "empty-replica", system: "varve3", figure: "copied_per_local"},
 }
 
 // printReport writes a table of all bars that -out has rounds for.

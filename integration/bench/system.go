@@ -26,7 +26,7 @@ type system struct {
 const (
 	stubAddr  = "127.0.0.1:19392"
 	kafkaAddr = "127.0.0.1:19092"
-	startMax  = 60 * time.Second
+	startMax  = 2 * time.Minute
 )
 
 // process starts a command whose output goes to a file, and gives a function
