@@ -20,7 +20,7 @@ func startCluster(t *testing.T, dirs [3]string) [3]*Node {
 	var transports [3]*raft.InmemTransport
 	var voters []Voter
 	for i := range transports {
-		_, transports[i] = raft.NewInmemTransportWithTimeout(raft.ServerAddress(fmt.Sprintf("node-%d", i+1)), 100*time.Millisecond)
+		_, transports[i] = raft.NewInmemTransport(raft.ServerAddress(fmt.Sprintf("node-%d", i+1)))
 		voters = append(voters, Voter{NodeID: int32(i + 1), Address: string(transports[i].LocalAddr())})
 	}
 	for i := range transports {

@@ -126,15 +126,20 @@ func (m *sessionModel) commit(changes []Change) {
 	m.img = next
 }
 
-// step takes one step and checks every wish. may names the broker that the
-// event itself may have fenced or asked to go.
-func (m *sessionModel) step(e SessionEvent, may int32) {
+// pass extends the sessions there are by the time the controller stood still.
+func (m *sessionModel) pass() {
 	if gap := m.now.Sub(m.last); gap > m.cfg.Stall {
 		for id := range m.begun {
 			m.begun[id] = m.begun[id].Add(gap)
 		}
 	}
 	m.last = m.now
+}
+
+// step takes one step and checks every wish. may names the broker that the
+// event itself may have fenced or asked to go.
+func (m *sessionModel) step(e SessionEvent, may int32) {
+	m.pass()
 	w := m.sessions.Step(m.img, e, m.now)
 	for _, b := range w.Probes {
 		if _, twice := m.probing[b.ID]; twice && m.probing[b.ID] == b.Epoch {
@@ -200,6 +205,7 @@ func (m *sessionModel) event() {
 	case "beat", "part", "fence":
 		want := rapid.SampledFrom([]string{"", "", "part", "fence"}).Draw(t, "want")
 		index := rapid.Uint64Range(m.indexes[id], m.img.Index).Draw(t, "index")
+		m.pass()
 		m.begun[id], m.indexes[id], m.up[id] = m.now, index, true
 		m.step(SessionHeartbeat{Heartbeat{ID: id, Epoch: b.Epoch, Index: index, WantFence: want == "fence", WantShutdown: want == "part"}}, id)
 		if now := m.img.Brokers[id]; want == "" && !now.ShuttingDown && index >= uint64(b.Epoch) && now.Fenced {
