@@ -87,9 +87,10 @@ func (p *blockPool) room(c *chunkInfo) *block {
 }
 
 func (p *blockPool) put(b *block) {
-	if poison {
-		for i := range b.b {
-			b.b[i] = poisonedByte
+	if poison && len(b.b) > 0 {
+		b.b[0] = poisonedByte
+		for n := 1; n < len(b.b); n *= 2 {
+			copy(b.b[n:], b.b[:n])
 		}
 	}
 	p.mu.Lock()
