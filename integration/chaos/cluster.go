@@ -128,10 +128,9 @@ func (c *cluster) settings(b *broker, s shape) string {
 		"transaction.state.log.replication.factor": fmt.Sprint(min(3, s.brokers)),
 		"transaction.state.log.min.isr":            fmt.Sprint(min(2, s.brokers)),
 	}
-	if b.id > s.brokers {
-		all["controller.quorum.bootstrap.servers"] = strings.Join(c.addresses(1, s.brokers), ",")
-	}
 	if s.brokers > 1 {
+		// Whoever joins asks there; a voter that has lost its disk does, too.
+		all["controller.quorum.bootstrap.servers"] = strings.Join(c.addresses(1, s.brokers), ",")
 		var voters []string
 		for id := 1; id <= s.brokers; id++ {
 			voters = append(voters, fmt.Sprintf("%d@%s:%d", id, c.net.host(id), raftPort))
