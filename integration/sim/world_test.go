@@ -323,12 +323,10 @@ func (w *world) reassign() {
 }
 
 func (w *world) elect(unclean bool) {
-	if unclean {
-		for _, k := range w.keyList {
-			w.oracle.allowed[k] = true
-		}
-	}
 	w.admin(fmt.Sprintf("elect leaders, unclean %t", unclean), func(img *meta.Image) []meta.Change {
+		for _, k := range w.keyList {
+			w.oracle.allowed[k] = w.oracle.allowed[k] || unclean
+		}
 		_, changes := w.decisions.ElectLeaders(img, unclean, nil)
 		return changes
 	})
