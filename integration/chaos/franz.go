@@ -61,7 +61,17 @@ func (f *franz) send(ctx context.Context, key string, values []int64, size int) 
 		records[i] = &kgo.Record{Topic: topic, Partition: partition, Value: record(v, size)}
 	}
 	offsets, outcome := unsentOffsets(len(values)), history.OK
-	results := f.producer.ProduceSync(ctx, records...)
+	// An idempotent producer does not give a record up that a broker may have:
+	// it ends with its client only.
+	all := make(chan kgo.ProduceResults, 1)
+	producer := f.producer
+	go func() { all <- producer.ProduceSync(ctx, records...) }()
+	var results kgo.ProduceResults
+	select {
+	case results = <-all:
+	case <-ctx.Done():
+		return sent{history.Info, offsets, ctx.Err()}
+	}
 	var errs []error
 	for _, r := range results {
 		if r.Err != nil {
