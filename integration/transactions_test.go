@@ -28,7 +28,7 @@ func transformOnce(ctx context.Context, seeds []string, opts ...kgo.Opt) error {
 	s, err := kgo.NewGroupTransactSession(append([]kgo.Opt{
 		kgo.SeedBrokers(seeds...), kgo.TransactionalID("etl"), kgo.TransactionTimeout(10 * time.Second), kgo.ConsumerGroup("etl"),
 		kgo.ConsumeTopics("in"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.DefaultProduceTopic("out"), kgo.RequireStableFetchOffsets(), kgo.FetchMaxWait(100 * time.Millisecond),
+		kgo.DefaultProduceTopic("out"), kgo.FetchMaxWait(100 * time.Millisecond),
 		kgo.SessionTimeout(6 * time.Second), kgo.RebalanceTimeout(10 * time.Second),
 	}, opts...)...)
 	if err != nil {

@@ -312,19 +312,20 @@ func (c *Cluster) Leader(topic string, partition int32) int32 {
 	c.t.Helper()
 	leader := int32(-1)
 	Eventually(c.t, time.Minute, fmt.Sprintf("%s-%d has a leader", topic, partition), func() error {
-		for _, n := range c.running() {
-			m, err := c.Metadata(n.ID, topic)
-			if err != nil {
-				return err
-			}
-			p, ok := m.Topics[topic].Partitions[partition]
-			if !ok || p.Err != nil || p.Leader < 0 {
-				return fmt.Errorf("no leader: %v", p.Err)
-			}
-			leader = p.Leader
-			return nil
+		running := c.running()
+		if len(running) == 0 {
+			return fmt.Errorf("no node runs")
 		}
-		return fmt.Errorf("no node runs")
+		m, err := c.Metadata(running[0].ID, topic)
+		if err != nil {
+			return err
+		}
+		p, ok := m.Topics[topic].Partitions[partition]
+		if !ok || p.Err != nil || p.Leader < 0 {
+			return fmt.Errorf("no leader: %v", p.Err)
+		}
+		leader = p.Leader
+		return nil
 	})
 	return leader
 }
