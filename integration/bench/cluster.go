@@ -397,33 +397,12 @@ func (b *bench) replicaRound(ctx context.Context, c *threeBrokers, round int) er
 	if _, err := b.loadCluster(ctx, c, "produce", "-topic", topic, "-size", "1024", "-count", strconv.Itoa(records)); err != nil {
 		return err
 	}
-	var had, missing, newcomer int32
-	if err := c.until(ctx, func(m kadm.Metadata) error {
-		p := m.Topics[topic].Partitions[0]
-		if p.Leader < 0 || len(p.ISR) < 2 {
-			return fmt.Errorf("in sync %v", p.ISR)
-		}
-		had, missing = p.Replicas[0], p.Replicas[1]
-		newcomer = 6 - had - missing
-		return nil
-	}, topic); err != nil {
+	had, newcomer, err := c.replicasOf(ctx, topic)
+	if err != nil {
 		return err
 	}
-	localBytes := func() (float64, error) {
-		start, err := offsetAt(ctx, cl, topic, -4)
-		if err != nil {
-			return 0, err
-		}
-		end, err := offsetAt(ctx, cl, topic, -1)
-		return float64(end-start) * 1100, err // a record takes a little more than its value
-	}
-	var left float64
-	if err := waitFor(func() (err error) {
-		if left, err = localBytes(); err == nil && left > local+2*segment {
-			err = fmt.Errorf("%.0f MiB are local yet", left/(1<<20))
-		}
-		return err
-	}); err != nil {
+	left, err := waitLocal(ctx, cl, topic, local+2*segment)
+	if err != nil {
 		return err
 	}
 	before, err := c.cost()
@@ -473,4 +452,39 @@ func offsetAt(ctx context.Context, cl *kgo.Client, topic string, timestamp int64
 	}
 	a := resp.Topics[0].Partitions[0]
 	return a.Offset, kerr.ErrorForCode(a.ErrorCode)
+}
+
+// replicasOf is a broker that has partition 0 of a topic with two replicas, and
+// the one that has not, once both replicas are in sync.
+func (c *threeBrokers) replicasOf(ctx context.Context, topic string) (had, has int32, err error) {
+	err = c.until(ctx, func(m kadm.Metadata) error {
+		p := m.Topics[topic].Partitions[0]
+		if p.Leader < 0 || len(p.ISR) < 2 {
+			return fmt.Errorf("in sync %v", p.ISR)
+		}
+		had, has = p.Replicas[0], 6-p.Replicas[0]-p.Replicas[1]
+		return nil
+	}, topic)
+	return had, has, err
+}
+
+// waitLocal waits until no more than limit bytes of a topic's partition 0 are
+// on local disk, and gives how many are.
+func waitLocal(ctx context.Context, cl *kgo.Client, topic string, limit float64) (left float64, err error) {
+	err = waitFor(func() error {
+		start, err := offsetAt(ctx, cl, topic, -4)
+		if err != nil {
+			return err
+		}
+		end, err := offsetAt(ctx, cl, topic, -1)
+		if err != nil {
+			return err
+		}
+		left = float64(end-start) * 1100 // a record takes a little more than its value
+		if left > limit {
+			return fmt.Errorf("%.0f MiB are local yet", left/(1<<20))
+		}
+		return nil
+	})
+	return left, err
 }
