@@ -276,31 +276,10 @@ var _ raft.StreamLayer = (*stream)(nil)
 // every start.
 func raftLogger(log *slog.Logger, warn slog.Level) hclog.Logger {
 	l := hclog.NewInterceptLogger(&hclog.LoggerOptions{Name: "raft", Level: hclog.Debug, Output: nopWriter{}})
-	l.RegisterSink(raftSink{log, warn})
+	l.RegisterSink(&raftSink{log: log, warn: warn})
 	return l
 }
 
 type nopWriter struct{}
 
 func (nopWriter) Write(b []byte) (int, error) { return len(b), nil }
-
-// raftSink demotes what raft reports as news on every start to Debug.
-type raftSink struct {
-	log  *slog.Logger
-	warn slog.Level
-}
-
-func (s raftSink) Accept(_ string, level hclog.Level, message string, args ...any) {
-	if s.log == nil {
-		return
-	}
-	args = append([]any{"component", "raft"}, args...)
-	switch {
-	case level >= hclog.Error:
-		s.log.Error(message, args...)
-	case level == hclog.Warn:
-		s.log.Log(context.Background(), s.warn, message, args...)
-	default:
-		s.log.Debug(message, args...)
-	}
-}
