@@ -168,6 +168,20 @@ func (a *audited) files(dir, topic, ext string) []string {
 	return all
 }
 
+// headOf is the head manifest of a topic's partition.
+func (a *audited) headOf(topic string) string {
+	a.t.Helper()
+	dir := filepath.Base(filepath.Dir(a.files(a.data, topic, ".log")[0])) // topic-0.ID
+	_, id, _ := strings.Cut(dir, ".")
+	for _, path := range a.objects("/head") {
+		if strings.Contains(path, id) {
+			return path
+		}
+	}
+	a.t.Fatalf("no manifest of %s", dir)
+	return ""
+}
+
 // objects are the keys in the bucket that contain a part.
 func (a *audited) objects(part string) []string {
 	a.t.Helper()
@@ -284,7 +298,7 @@ var auditPlants = []struct {
 	{"an object is cut", audit.Object, func(a *audited) {
 		a.edit(a.objects("/seg/")[0], func(b []byte) []byte { return b[:len(b)-1] })
 	}},
-	{"what left the disk is not in the bucket", audit.Seam, func(a *audited) { a.remove(a.objects("/head")[0]) }},
+	{"what left the disk is not in the bucket", audit.Seam, func(a *audited) { a.remove(a.headOf("cold")) }},
 	{"an object that nobody names", audit.Orphan, func(a *audited) {
 		path := a.objects("/seg/")[0]
 		b, err := os.ReadFile(path)

@@ -40,7 +40,7 @@ type node struct {
 type part struct {
 	*Partition
 	now   []int32 // the replicas as planned so far
-	why   Reason  // of the first move; "" while there is none
+	why   Reason  // of the first move, or Drained if any is; "" while there is none
 	order int     // of the first move
 }
 
@@ -51,6 +51,8 @@ type plan struct {
 	parts []*part // by topic and index
 	moved int     // partitions of which data moves
 	order int
+
+	countLow, countHigh float64 // between which the counts of replicas are even enough
 }
 
 func newPlan(c *Cluster, o Options) *plan {
@@ -121,11 +123,14 @@ func (p *plan) replace(q *part, from, to *node, why Reason) {
 	q.now[i] = to.ID
 	from.give(q, i == 0)
 	to.take(q, i == 0)
-	if q.why == "" {
+	switch {
+	case q.why == "":
 		q.why = why
 		p.order++
 		q.order = p.order
 		p.moved++
+	case why == Drained:
+		q.why = why // the one reason that puts up with fewer racks
 	}
 }
 
@@ -214,6 +219,9 @@ func (p *plan) even(why Reason, load func(*node) int64, weight func(*part) int64
 	}
 	mean := float64(total) / float64(len(takers))
 	slack := max(mean*float64(p.o.ThresholdPercent)/100, 1)
+	if why == Count {
+		p.countLow, p.countHigh = mean-slack, mean+slack
+	}
 	stuck := make(map[[2]int32]bool) // pairs between which nothing helps
 	for {
 		slices.SortStableFunc(takers, func(a, b *node) int { return cmp.Compare(load(b), load(a)) })
@@ -248,9 +256,10 @@ func (p *plan) evenOnce(why Reason, takers []*node, mean, slack float64, stuck m
 // bestMove returns the partition whose move from one broker to another brings
 // the two closest. Counting replicas, that are all alike, the one with the
 // bytes that suit best is taken, and the smallest if bytes do not matter. A
-// move for bytes must not make the counts uneven again.
+// move for bytes must not make the counts so uneven that the next plan moves
+// something back.
 func (p *plan) bestMove(from, to *node, gap int64, why Reason, weight func(*part) int64) *part {
-	if why == Bytes && to.holds > from.holds {
+	if why == Bytes && (float64(to.holds+1) > p.countHigh || float64(from.holds-1) < p.countLow) {
 		return nil
 	}
 	var best *part
