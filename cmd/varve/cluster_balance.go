@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -174,7 +175,7 @@ func clusterBalance() *cobra.Command {
 
 // planBalance works out the moves from what the cluster says of itself.
 func (a *admin) planBalance(ctx context.Context, o balance.Options) ([]balance.Move, error) {
-	v, err := a.viewCluster(ctx)
+	v, err := a.settledView(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -213,6 +214,23 @@ func (a *admin) planBalance(ctx context.Context, o balance.Options) ([]balance.M
 	})
 	return balance.Plan(c, o), nil
 }
+
+// settledView is the cluster once every node takes part, or after viewPatience:
+// the broker that answers may not have heard yet of a node that has just joined,
+// and a plan without it would move nothing to it.
+func (a *admin) settledView(ctx context.Context) (v *clusterView, err error) {
+	began := time.Now()
+	err = every(ctx, pollInterval, func() (bool, error) {
+		if v, err = a.viewCluster(ctx); err != nil {
+			return false, err
+		}
+		waits := slices.ContainsFunc(v.Brokers, func(b brokerView) bool { return b.State != stateActive && b.State != stateDraining })
+		return !waits || time.Since(began) > viewPatience, nil
+	})
+	return v, err
+}
+
+const viewPatience = 3 * time.Second
 
 // planMove is a move as --json shows it.
 type planMove struct {
