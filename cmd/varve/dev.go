@@ -20,6 +20,7 @@ import (
 
 const (
 	defaultHTTP = "127.0.0.1:9644"
+	defaultS3   = "127.0.0.1:9000"
 	// stopLimit is how long a node may take to end in order.
 	stopLimit = 60 * time.Second
 )
@@ -46,19 +47,27 @@ func devSettings(dir, listen, http, store string) settings {
 
 func devCommand() *cobra.Command {
 	var (
-		dir, listen, http, store string
-		set                      []string
-		run                      runner
+		dir, listen, http, store, s3 string
+		nodes                        int
+		set                          []string
+		run                          runner
 	)
 	cmd := &cobra.Command{
 		Use:   "dev",
-		Short: "Run one node on embedded defaults, with a folder as its bucket",
+		Short: "Run one node, or with --nodes a local cluster, on embedded defaults",
 		Long: "Run one node on embedded defaults, with a folder as its bucket. Settings come from the flags alone:\n" +
-			"neither a file nor the environment is read (`varve serve` reads both).",
+			"neither a file nor the environment is read (`varve serve` reads both).\n\n" +
+			"With --nodes 3 it runs a cluster: three processes, to be killed at will, and an S3 server over DIR/bucket\n" +
+			"that they share. Node 2 listens a port above node 1, and so on; the quorum's ports are 100 above those.",
 		Example: "  varve dev\n" +
+			"  varve dev --nodes 3\n" +
 			"  varve dev --dir /data --store 's3://bucket/varve?region=eu-central-1' --set num.partitions=6",
 		Args: needs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if nodes != 1 {
+				d := devCluster{dir: dir, listen: listen, http: http, s3: s3, store: store, logLevel: run.logLevel, nodes: nodes, set: settings{}, out: cmd.OutOrStdout()}
+				return d.start(cmd, set)
+			}
 			s := devSettings(dir, listen, http, store)
 			if err := s.addPairs(set); err != nil {
 				return err
@@ -69,6 +78,8 @@ func devCommand() *cobra.Command {
 			return run.run(cmd.Context(), s, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
+	cmd.Flags().IntVar(&nodes, "nodes", 1, "how many nodes: 1, or a local cluster of up to 5")
+	cmd.Flags().StringVar(&s3, "s3", defaultS3, "with --nodes: HOST:PORT of the S3 server")
 	cmd.Flags().StringVar(&dir, "dir", "varve-data", "where everything is kept")
 	cmd.Flags().StringVar(&listen, "listen", defaultListen, "HOST:PORT for Kafka clients (port 0: any free one)")
 	cmd.Flags().StringVar(&http, "http", defaultHTTP, "HOST:PORT of the console, metrics and health (empty: none)")

@@ -225,9 +225,29 @@ func (n *node) leave(ctx context.Context) error {
 			n.log.Info("leaderships handed over", "node", n.conf.NodeID, "took", time.Since(began).Round(time.Millisecond))
 			return nil
 		case <-tick.C:
-			if !m.Lease() {
+			if !m.Lease() || time.Since(began) > aloneAfter && n.alone(ctx) {
 				cancel()
 			}
 		}
 	}
+}
+
+// aloneAfter is how long a node that is leaving waits before it looks whether
+// there is anybody left to hand over to.
+const aloneAfter = time.Second
+
+// alone reports whether every other broker's process is known to be gone, as
+// when a whole cluster is stopped at once.
+func (n *node) alone(ctx context.Context) bool {
+	if n.meta.IsController() {
+		return false // it answers itself
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	for id, b := range n.meta.Image().Brokers {
+		if id != n.conf.NodeID && !probeBroker(ctx, b) {
+			return false
+		}
+	}
+	return true
 }
