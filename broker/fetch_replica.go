@@ -88,13 +88,15 @@ func (s *Server) throttled(op *fetchOp, t *fetchTarget) (wait time.Duration, cou
 	}
 	id := t.part.ID()
 	topic, p := s.deps.Metadata.Image().PartitionByID(id.ID, id.Index)
-	if p == nil || slices.Contains(p.ISR, op.replica) || !throttlesReplica(topic, id.Index, op.replica) {
+	if p == nil || slices.Contains(p.ISR, op.replica) || !throttlesReplica(topic, id.Index, s.cfg.NodeID) {
 		return 0, false
 	}
 	return s.followers.wait(b.LeaderReplicationThrottledRate, time.Now()), true
 }
 
-// throttlesReplica reads leader.replication.throttled.replicas: "*" or a list of partition:broker.
+// throttlesReplica reads leader.replication.throttled.replicas: "*" or a list of partition:broker. The broker is the one that
+// sends: kafka-reassign-partitions names those that hold a partition before it moves, and those that are to hold it in
+// follower.replication.throttled.replicas.
 func throttlesReplica(t *meta.Topic, index, id int32) bool {
 	list := t.Configs["leader.replication.throttled.replicas"]
 	if list == "" || list == "*" {

@@ -42,7 +42,12 @@ func (k *kafkaTools) feed(stdin, class string, args ...string) string {
 	// The tools live for a second or two: quick compilation suits them.
 	java := []string{"-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
 		"-Dlog4j2.configurationFile=" + filepath.Join(k.dir, "log4j2.xml"),
-		"-cp", filepath.Join(clientsDir(), "jars", "*"), "org.apache.kafka.tools." + class, "--bootstrap-server", k.node.Bootstrap}
+		"-cp", filepath.Join(clientsDir(), "jars", "*"), "org.apache.kafka.tools." + class}
+	at := 0
+	if class == "ClusterTool" {
+		at = 1 // it takes the address after its verb
+	}
+	args = slices.Insert(slices.Clone(args), at, "--bootstrap-server", k.node.Bootstrap)
 	cmd := exec.CommandContext(ctx, "java", append(java, args...)...)
 	cmd.Stdin = strings.NewReader(stdin)
 	var stdout, stderr bytes.Buffer

@@ -1,0 +1,210 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/varvelog/varve/integration/nodetest"
+)
+
+// TestKafkaToolsOnThreeNodes runs Apache Kafka 4.4.0's own tools for clusters
+// against three nodes. Each must end with status 0 and print what is true.
+func TestKafkaToolsOnThreeNodes(t *testing.T) {
+	if clientsDir() == "" {
+		t.Skip("needs a JVM and Kafka's jars: run clients/setup.sh DIR and set VARVE_CLIENTS=DIR (.ci/run does)")
+	}
+	c := nodetest.StartCluster(t, nodetest.ClusterOptions{
+		NodeSettings: func(id int32) map[string]string { return map[string]string{"broker.rack": fmt.Sprintf("r%d", id)} },
+	})
+	dir := t.TempDir()
+	for _, step := range []struct {
+		name string
+		run  func(k *kafkaTools, c *nodetest.Cluster)
+	}{
+		{"kafka-topics", clusterTopics},
+		{"kafka-metadata-quorum", clusterQuorum},
+		{"kafka-features", clusterFeatures},
+		{"kafka-topics and kafka-leader-election around a dead node", clusterDeadNode},
+		{"kafka-reassign-partitions", clusterReassign},
+		{"kafka-configs", clusterConfigs},
+		{"kafka-cluster", clusterTool},
+	} {
+		ok := t.Run(step.name, func(t *testing.T) {
+			k := &kafkaTools{T: t, node: nodetest.At(t, c.Bootstrap()), dir: dir}
+			k.file("log4j2.xml", toolsLogging)
+			step.run(k, c)
+		})
+		if !ok {
+			return // the steps build on each other
+		}
+	}
+}
+
+// matches fails unless the pattern is found in what a tool printed.
+func (k *kafkaTools) matches(printed, pattern string) {
+	k.Helper()
+	if !regexp.MustCompile(pattern).MatchString(printed) {
+		k.Errorf("%s is not in:\n%s", pattern, printed)
+	}
+}
+
+func clusterTopics(k *kafkaTools, c *nodetest.Cluster) {
+	k.run("TopicCommand", "--create", "--topic", "three", "--partitions", "3", "--replication-factor", "3", "--config", "min.insync.replicas=2")
+	c.WaitInSync(time.Minute, "three")
+	described := k.run("TopicCommand", "--describe", "--topic", "three")
+	k.wants(described, "PartitionCount: 3", "ReplicationFactor: 3", "min.insync.replicas=2")
+	for leader := 1; leader <= 3; leader++ {
+		k.matches(described, fmt.Sprintf(`Leader: %d\tReplicas: %d,\d,\d\tIsr: \d,\d,\d\tElr: \t`, leader, leader))
+	}
+	if out := k.run("TopicCommand", "--describe", "--under-replicated-partitions"); strings.TrimSpace(out) != "" {
+		k.Errorf("under-replicated:\n%s", out)
+	}
+}
+
+func clusterQuorum(k *kafkaTools, _ *nodetest.Cluster) {
+	status := k.run("MetadataQuorumCommand", "describe", "--status")
+	k.matches(status, `LeaderId: +[123]\n`)
+	k.matches(status, `CurrentVoters: +\[.*"id": 1, .*"id": 2, .*"id": 3, .*CONTROLLER://127.0.0.1:`)
+	k.matches(status, `CurrentObservers: +\[\]`)
+	replication := k.run("MetadataQuorumCommand", "describe", "--replication")
+	if n := strings.Count(replication, "Follower"); n != 2 || strings.Count(replication, "Leader") != 1 {
+		k.Errorf("replication of the quorum:\n%s", replication)
+	}
+}
+
+func clusterFeatures(k *kafkaTools, _ *nodetest.Cluster) {
+	described := k.run("FeatureCommand", "describe")
+	k.matches(described, `metadata.version\s+SupportedMinVersion: \S+\s+SupportedMaxVersion: \S+\s+FinalizedVersionLevel: 4`)
+	k.matches(described, `transaction.version\s.*FinalizedVersionLevel: 2`)
+	k.wants(k.run("FeatureCommand", "upgrade", "--feature", "group.version=1"), "group.version was upgraded to 1.")
+}
+
+// clusterDeadNode kills node 3, which leads three-2, and has it lead again.
+func clusterDeadNode(k *kafkaTools, c *nodetest.Cluster) {
+	c.Node(3).Kill()
+	nodetest.Eventually(k.T, 30*time.Second, "others lead", func() error {
+		for _, id := range []int32{1, 2} {
+			m, err := c.Metadata(id, "three")
+			if err != nil {
+				return err
+			}
+			if p := m.Topics["three"].Partitions[2]; p.Leader == 3 || len(p.ISR) != 2 {
+				return fmt.Errorf("node %d says %+v", id, p)
+			}
+		}
+		return nil
+	})
+	out := k.run("TopicCommand", "--describe", "--under-replicated-partitions")
+	if n := strings.Count(out, "Topic: three\tPartition:"); n != 3 {
+		k.Errorf("%d partitions are under-replicated:\n%s", n, out)
+	}
+	k.matches(k.run("TopicCommand", "--describe", "--at-min-isr-partitions"), `Topic: three\tPartition: 2\tLeader: [12]\t`)
+	if out := k.run("TopicCommand", "--describe", "--unavailable-partitions"); strings.TrimSpace(out) != "" {
+		k.Errorf("unavailable:\n%s", out)
+	}
+	c.Node(3).Restart()
+	c.WaitInSync(time.Minute, "three")
+	k.wants(k.run("LeaderElectionCommand", "--election-type", "preferred", "--topic", "three", "--partition", "2"),
+		"Successfully completed leader election (PREFERRED) for partitions three-2")
+	k.wants(k.run("LeaderElectionCommand", "--election-type", "preferred", "--topic", "three", "--partition", "0"),
+		"Valid replica already elected for partitions three-0")
+	k.wants(k.run("LeaderElectionCommand", "--election-type", "unclean", "--topic", "three", "--partition", "1"),
+		"Valid replica already elected for partitions three-1")
+}
+
+// clusterReassign moves two partitions: so slowly that it can be seen and
+// cancelled, and then for good.
+func clusterReassign(k *kafkaTools, c *nodetest.Cluster) {
+	k.run("TopicCommand", "--create", "--topic", "moves", "--replica-assignment", "1:2,2:1")
+	c.WaitInSync(time.Minute, "moves")
+	cl := c.Client(kgo.DefaultProduceTopic("moves"), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerBatchCompression(kgo.NoCompression()))
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	value := []byte(strings.Repeat("x", 100_000))
+	for i := range int32(60) {
+		if err := cl.ProduceSync(ctx, &kgo.Record{Partition: i % 2, Value: value}).FirstErr(); err != nil {
+			k.Fatal(err)
+		}
+	}
+	topics := k.file("topics.json", `{"topics":[{"topic":"moves"}],"version":1}`)
+	k.wants(k.run("reassign.ReassignPartitionsCommand", "--topics-to-move-json-file", topics, "--broker-list", "2,3", "--generate"),
+		`"topic":"moves","partition":0,"replicas":[1,2]`, "Proposed partition reassignment configuration")
+	plan := k.file("plan.json", `{"version":1,"partitions":[{"topic":"moves","partition":0,"replicas":[2,3]},{"topic":"moves","partition":1,"replicas":[3,2]}]}`)
+	run := func(args ...string) string {
+		k.Helper()
+		return k.run("reassign.ReassignPartitionsCommand", append([]string{"--reassignment-json-file", plan}, args...)...)
+	}
+	k.wants(run("--execute", "--throttle", "1000"), "Successfully started partition reassignments for moves-0,moves-1")
+	k.wants(k.run("reassign.ReassignPartitionsCommand", "--list"), "moves-0: replicas: 2,3,1. adding: 3. removing: 1.")
+	k.wants(run("--verify"), "Reassignment of partition moves-0 is still in progress.")
+	k.wants(run("--cancel"), "Successfully cancelled partition reassignments for: moves-0,moves-1")
+	k.wants(k.run("reassign.ReassignPartitionsCommand", "--list"), "No partition reassignments found.")
+	k.matches(k.run("TopicCommand", "--describe", "--topic", "moves"), `Partition: 0\tLeader: [12]\tReplicas: [12],[12]\t`)
+
+	k.wants(run("--execute", "--throttle", "50000000"), "Successfully started")
+	nodetest.Eventually(k.T, time.Minute, "the partitions have moved", func() error {
+		moving, err := c.Admin().ListPartitionReassignments(ctx, nil)
+		if err == nil && len(moving) > 0 {
+			err = fmt.Errorf("still moving: %v", moving)
+		}
+		return err
+	})
+	k.wants(run("--verify"), "Reassignment of partition moves-0 is completed.", "Reassignment of partition moves-1 is completed.",
+		"Clearing broker-level throttles on brokers 1,2,3", "Clearing topic-level throttles on topic moves")
+	c.WaitInSync(time.Minute, "moves")
+	described := k.run("TopicCommand", "--describe", "--topic", "moves")
+	k.matches(described, `Partition: 0\tLeader: \d\tReplicas: 2,3\tIsr: [23],[23]\t`)
+	if strings.Contains(described, "throttled") {
+		k.Errorf("a throttle is left behind:\n%s", described)
+	}
+}
+
+func clusterConfigs(k *kafkaTools, _ *nodetest.Cluster) {
+	alter := func(entity ...string) {
+		k.Helper()
+		k.run("ConfigCommand", append(entity, "--alter", "--add-config", "log.cleaner.delete.retention.ms=1234567")...)
+	}
+	for _, entity := range [][]string{
+		{"--entity-type", "brokers", "--entity-name", "2"}, // whichever broker is asked
+		{"--entity-type", "brokers", "--entity-name", "3"},
+		{"--entity-type", "brokers", "--entity-default"},
+	} {
+		alter(entity...)
+		nodetest.Eventually(k.T, 30*time.Second, "the setting is shown", func() error {
+			if out := k.run("ConfigCommand", append(entity, "--describe")...); !strings.Contains(out, "log.cleaner.delete.retention.ms=1234567") {
+				return fmt.Errorf("%s", out)
+			}
+			return nil
+		})
+	}
+}
+
+// clusterTool has a fourth node join and be forgotten again.
+func clusterTool(k *kafkaTools, c *nodetest.Cluster) {
+	k.matches(k.run("ClusterTool", "cluster-id"), `Cluster ID: \S{22}\n`)
+	c.Join(4, map[string]string{"broker.rack": "r4"})
+	endpoints := func() string { return k.run("ClusterTool", "list-endpoints", "--include-fenced-brokers") }
+	nodetest.Eventually(k.T, 30*time.Second, "the fourth node is listed", func() error {
+		if out := endpoints(); !regexp.MustCompile(`(?m)^4 +127.0.0.1 +\d+ +r4 +unfenced +broker`).MatchString(out) {
+			return fmt.Errorf("%s", out)
+		}
+		return nil
+	})
+	c.Node(4).Stop()
+	c.Forget(4)
+	k.node = nodetest.At(k.T, c.Bootstrap())
+	k.wants(k.run("ClusterTool", "unregister", "--id", "4"), "Broker 4 is no longer registered.")
+	nodetest.Eventually(k.T, 30*time.Second, "the fourth node is forgotten", func() error {
+		if out := endpoints(); regexp.MustCompile(`(?m)^4 `).MatchString(out) {
+			return fmt.Errorf("%s", out)
+		}
+		return nil
+	})
+}
