@@ -333,7 +333,9 @@ func decodeChange(tag changeTag, d *decoder) (Change, error) {
 	case tagSetFeature:
 		c = SetFeature{Name: d.str(), Level: d.i16()}
 	default:
-		return nil, fmt.Errorf("%w: change %d", ErrVersion, tag)
+		if c = decodeLater(tag, d); c == nil {
+			return nil, fmt.Errorf("%w: change %d", ErrVersion, tag)
+		}
 	}
 	return c, d.end()
 }

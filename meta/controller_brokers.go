@@ -89,6 +89,7 @@ func decideRegister(img *Image, b *conf.Broker, r Registration, alive bool) ([]C
 	if img.level() >= levelClusters {
 		changes = append(changes, DescribeBroker{ID: r.ID, Directory: r.Directory, RaftAddress: r.RaftAddress, WantVote: r.WantVote, Features: r.Features})
 	}
+	changes = append(changes, laterChanges(img, r.ID)...)
 	if !known || again {
 		if !r.Fenced {
 			changes = append(changes, restoreLeaders(img, b, r.ID)...)

@@ -41,7 +41,7 @@ var features = []Feature{
 	{Name: "kraft.version", Min: 0, Max: 1, Initial: 0, Fixed: true},
 	{Name: "metadata.version", Min: 7, Max: 33, Initial: 33, Fixed: true}, // 3.3-IV3 to 4.4-IV2
 	{Name: "transaction.version", Min: 0, Max: 2, Initial: 2},
-	{Name: VersionFeature, Min: levelOneNode, Max: levelClusters, Initial: levelOneNode},
+	{Name: VersionFeature, Min: levelOneNode, Max: levelMax, Initial: levelOneNode},
 }
 
 // FeatureRange is the levels of a feature that a broker can be at.
@@ -179,6 +179,8 @@ func levelOf(changes []Change) int16 {
 	level := levelOneNode
 	for _, c := range changes {
 		switch c := c.(type) {
+		case interface{ since() int16 }:
+			level = max(level, c.since())
 		case SetFeature, DescribeBroker:
 			level = max(level, levelClusters)
 		case ChangePartitions:

@@ -265,6 +265,8 @@ func directoryHint(err error, dir string) string {
 		return "; another node runs on " + dir + ": stop it, or give this one another directory with --dir or log.dirs"
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 		return "; make " + dir + " writable for this user, or name another directory with --dir or log.dirs"
+	case errors.Is(err, meta.ErrVersion):
+		return "; a newer release has written what this one cannot read: start that release"
 	}
 	return ""
 }

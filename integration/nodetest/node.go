@@ -24,7 +24,13 @@ import (
 // Binary builds the product, once for each test process, and gives its path.
 // The path is the same for all test processes of a user, so that a machine
 // never fills with copies; a build replaces it in one step.
-var Binary = sync.OnceValues(func() (string, error) {
+var Binary = sync.OnceValues(func() (string, error) { return build("varve") })
+
+// NextBinary is Binary of the release after this one, as far as it matters for
+// rolling upgrades: it can be at one level more of varve.version.
+var NextBinary = sync.OnceValues(func() (string, error) { return build("varve-next", "-tags", "varve_next") })
+
+func build(name string, flags ...string) (string, error) {
 	if err := touchSources(); err != nil {
 		return "", err
 	}
@@ -36,17 +42,18 @@ var Binary = sync.OnceValues(func() (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	fresh := filepath.Join(dir, fmt.Sprintf("varve.%d", os.Getpid()))
-	cmd := exec.Command("go", "build", "-o", fresh, "github.com/varvelog/varve/cmd/varve")
+	fresh := filepath.Join(dir, fmt.Sprintf("%s.%d", name, os.Getpid()))
+	args := append([]string{"build", "-o", fresh}, flags...)
+	cmd := exec.Command("go", append(args, "github.com/varvelog/varve/cmd/varve")...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build varve: %w\n%s", err, out)
 	}
-	path := filepath.Join(dir, "varve")
+	path := filepath.Join(dir, name)
 	if err := os.Rename(fresh, path); err != nil {
 		return "", err
 	}
 	return path, nil
-})
+}
 
 // touchSources looks at every source of the product. Results of tests are
 // cached by what the test process looked at, and it does not import what it
