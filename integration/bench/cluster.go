@@ -177,6 +177,10 @@ func (b *bench) clusterRound(ctx context.Context, c *threeBrokers, round int) er
 	if err := c.inSync(ctx); err != nil {
 		return err
 	}
+	// The first run warms the brokers up, JVMs above all.
+	if _, err := b.loadCluster(ctx, c, "produce", "-topic", "warm", "-rf", "3", "-size", "1024", "-count", "600000"); err != nil {
+		return err
+	}
 	for _, l := range []load{
 		{"produce-rf3", []string{"produce", "-topic", "bulk", "-rf", "3", "-size", "1024", "-count", "600000", "-configs", "min.insync.replicas=2"}},
 		{"paced-rf3", []string{"paced", "-topic", "paced", "-rf", "3", "-size", "1024", "-rate", "5000", "-seconds", "8", "-configs", "min.insync.replicas=2"}},
@@ -206,7 +210,7 @@ func (b *bench) failover(ctx context.Context) error {
 		func() (*threeBrokers, error) { return b.startVarveCluster("varve3") },
 		func() (*threeBrokers, error) { return b.startKafkaCluster(ctx) },
 	}
-	for round := range *rounds + 1 {
+	for round := 1; round <= *rounds; round++ { // each cluster is new: there is nothing to warm up
 		for _, n := range failoverPartitions {
 			for _, start := range starts {
 				c, err := start()
@@ -261,7 +265,7 @@ func (c *threeBrokers) createTopic(ctx context.Context, name string, partitions,
 // happens, and how long the whole cluster takes from kill -9 of all brokers
 // until everything is in sync again.
 func (b *bench) idle(ctx context.Context) error {
-	for round := range *rounds + 1 {
+	for round := 1; round <= *rounds; round++ { // each cluster is new: there is nothing to warm up
 		c, err := b.startVarveCluster("varve3")
 		if err != nil {
 			return err
@@ -364,7 +368,7 @@ func (c *threeBrokers) cost() (cost, error) {
 // replica measures what a new replica of a tiered partition copies from other
 // brokers: most of the partition is only in the bucket.
 func (b *bench) replica(ctx context.Context) error {
-	for round := range *rounds + 1 {
+	for round := 1; round <= *rounds; round++ { // each cluster is new: there is nothing to warm up
 		c, err := b.startVarveCluster("varve3", "log.retention.check.interval.ms: 500")
 		if err != nil {
 			return err
