@@ -2,13 +2,10 @@ package coordinator
 
 // core is the machine of the groups of one partition of the offsets topic.
 type core struct {
+	clockwork
 	cfg    *Config
 	groups map[string]*group
-	timers timers
-	now    int64 // of the step under way
-	skew   int64 // see machine.setSkew
 	view   *topicsView
-	out    effects
 
 	seq  int64                         // commits so far, to tell which of two is newer
 	txns map[int64]map[string]struct{} // by producer: the groups that hold offsets of its open transaction
@@ -22,21 +19,9 @@ func newCore(cfg *Config, now int64) *core {
 	return c
 }
 
-func (c *core) setSkew(skew int64) { c.skew = skew }
-
 func (c *core) setTopics(v *topicsView) { c.view = v }
 
 func (c *core) size() int { return len(c.groups) }
-
-// take returns the effects since the last call.
-func (c *core) take() effects {
-	out := c.out
-	c.out = effects{}
-	return out
-}
-
-// deadline is when tick has something to do.
-func (c *core) deadline() (int64, bool) { return c.timers.next() }
 
 // tick fires the timers that are due.
 func (c *core) tick(now int64) {
@@ -116,9 +101,6 @@ func (c *core) reply(ticket uint64, result any, err error) {
 }
 
 func (c *core) write(r record) { c.out.records = append(c.out.records, r) }
-
-// wall is the time of day.
-func (c *core) wall() int64 { return c.now + c.skew }
 
 func (c *core) group(id string) *group { return c.groups[id] }
 

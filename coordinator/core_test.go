@@ -119,22 +119,26 @@ func (s *script) run(d *datadriven.TestData) string {
 }
 
 // advance lets time pass, from deadline to deadline.
-func (s *script) advance(millis int64) string {
+func (s *script) advance(millis int64) (out string) {
+	s.now, out = advanceMachine(s.core, s.now, millis, s.effects)
+	return out
+}
+
+// advanceMachine lets time pass for a machine, from deadline to deadline, and gives the time then and what happened.
+func advanceMachine(m machine, now, millis int64, effects func() string) (then int64, text string) {
 	var out strings.Builder
-	end := s.now + millis
+	end := now + millis
 	for {
-		at, ok := s.core.deadline()
+		at, ok := m.deadline()
 		if !ok || at > end {
-			break
+			return end, out.String()
 		}
-		s.now = max(s.now, at)
-		s.core.tick(s.now)
-		if e := s.effects(); e != "" {
-			fmt.Fprintf(&out, "at +%d\n%s", s.now-scriptStart, e)
+		now = max(now, at)
+		m.tick(now)
+		if e := effects(); e != "" {
+			fmt.Fprintf(&out, "at +%d\n%s", now-scriptStart, e)
 		}
 	}
-	s.now = end
-	return out.String()
 }
 
 // args reads a command's NAME=VALUE arguments.

@@ -24,6 +24,28 @@ type machine interface {
 	size() int
 }
 
+// clockwork is what every machine has beside its state: deadlines, the time of the step under way, and what the steps since the
+// last take have led to.
+type clockwork struct {
+	timers timers
+	now    int64 // of the step under way
+	skew   int64 // see machine.setSkew
+	out    effects
+}
+
+func (c *clockwork) setSkew(skew int64) { c.skew = skew }
+
+func (c *clockwork) take() effects {
+	out := c.out
+	c.out = effects{}
+	return out
+}
+
+func (c *clockwork) deadline() (int64, bool) { return c.timers.next() }
+
+// wall is the time of day.
+func (c *clockwork) wall() int64 { return c.now + c.skew }
+
 // event is a request on its way into a machine. ticket is never 0.
 type event struct {
 	ticket uint64

@@ -7,12 +7,9 @@ import (
 
 // txnCore is the machine of the transactional ids of one partition of the transaction topic (KIP-98, KIP-890).
 type txnCore struct {
-	cfg    *Config
-	txns   map[string]*transaction
-	timers timers
-	now    int64 // of the step under way
-	skew   int64 // see machine.setSkew
-	out    effects
+	clockwork
+	cfg  *Config
+	txns map[string]*transaction
 }
 
 var _ machine = (*txnCore)(nil)
@@ -33,21 +30,9 @@ func newTxnCore(cfg *Config, now int64) *txnCore {
 	return c
 }
 
-func (c *txnCore) setSkew(skew int64) { c.skew = skew }
-
 func (c *txnCore) setTopics(*topicsView) {} // transactions only name theirs
 
 func (c *txnCore) size() int { return len(c.txns) }
-
-func (c *txnCore) take() effects {
-	out := c.out
-	c.out = effects{}
-	return out
-}
-
-func (c *txnCore) deadline() (int64, bool) { return c.timers.next() }
-
-func (c *txnCore) wall() int64 { return c.now + c.skew }
 
 // tick aborts transactions that have taken too long and forgets ids that nobody uses.
 func (c *txnCore) tick(now int64) {

@@ -109,22 +109,9 @@ func (s *txnScript) step(body func(fresh int64) any) string {
 	return s.effects()
 }
 
-func (s *txnScript) advance(a args) string {
-	var out strings.Builder
-	end := s.now + a.int("ms", 0)
-	for {
-		at, ok := s.core.deadline()
-		if !ok || at > end {
-			break
-		}
-		s.now = max(s.now, at)
-		s.core.tick(s.now)
-		if e := s.effects(); e != "" {
-			fmt.Fprintf(&out, "at +%d\n%s", s.now-scriptStart, e)
-		}
-	}
-	s.now = end
-	return out.String()
+func (s *txnScript) advance(a args) (out string) {
+	s.now, out = advanceMachine(s.core, s.now, a.int("ms", 0), s.effects)
+	return out
 }
 
 func (s *txnScript) effects() string {
