@@ -97,7 +97,6 @@ type Broker struct {
 	GroupMaxSize                         int32
 	OffsetMetadataMaxBytes               int32
 	OffsetsTopicNumPartitions            int32
-	OffsetsTopicReplicationFactor        int16
 	OffsetsTopicSegmentBytes             int32
 	OffsetsTopicCompressionCodec         int8
 	OffsetsRetentionMinutes              int32
@@ -107,8 +106,6 @@ type Broker struct {
 	ProducerIDExpirationMillis           int32
 	TransactionMaxTimeoutMillis          int32
 	TransactionStateLogNumPartitions     int32
-	TransactionStateLogReplicationFactor int16
-	TransactionStateLogMinISR            int32
 	TransactionStateLogSegmentBytes      int32
 	TransactionalIDExpirationMillis      int32
 	TransactionExpirationCheckMillis     int32
@@ -312,7 +309,6 @@ func (b *Broker) fillGroup(v parsed) {
 	b.GroupMaxSize = v.i32("group.max.size")
 	b.OffsetMetadataMaxBytes = v.i32("offset.metadata.max.bytes")
 	b.OffsetsTopicNumPartitions = v.i32("offsets.topic.num.partitions")
-	b.OffsetsTopicReplicationFactor = int16(v.i32("offsets.topic.replication.factor"))
 	b.OffsetsTopicSegmentBytes = v.i32("offsets.topic.segment.bytes")
 	b.OffsetsTopicCompressionCodec = int8(v.i32("offsets.topic.compression.codec"))
 	b.OffsetsRetentionMinutes = v.i32("offsets.retention.minutes")
@@ -322,8 +318,6 @@ func (b *Broker) fillGroup(v parsed) {
 	b.ProducerIDExpirationMillis = v.i32("producer.id.expiration.ms")
 	b.TransactionMaxTimeoutMillis = v.i32("transaction.max.timeout.ms")
 	b.TransactionStateLogNumPartitions = v.i32("transaction.state.log.num.partitions")
-	b.TransactionStateLogReplicationFactor = int16(v.i32("transaction.state.log.replication.factor"))
-	b.TransactionStateLogMinISR = v.i32("transaction.state.log.min.isr")
 	b.TransactionStateLogSegmentBytes = v.i32("transaction.state.log.segment.bytes")
 	b.TransactionalIDExpirationMillis = v.i32("transactional.id.expiration.ms")
 	b.TransactionExpirationCheckMillis = v.i32("transaction.remove.expired.transaction.cleanup.interval.ms")
