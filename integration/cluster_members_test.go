@@ -83,13 +83,11 @@ func awaitNodes(t *testing.T, c *nodetest.Cluster, ok func(map[int32]described) 
 // A fourth node joins, takes its share, then the first is emptied, stopped and
 // removed, and its vote goes to the fourth, while records are produced.
 func TestNodesJoinAndLeaveARunningCluster(t *testing.T) {
-	c := nodetest.StartCluster(t, nodetest.ClusterOptions{
+	c, s := startStreamed(t, nodetest.ClusterOptions{
 		NodeSettings: func(id int32) map[string]string {
 			return map[string]string{"broker.rack": fmt.Sprintf("rack-%d", id), "varve.balancer.moves.max": "100"}
 		},
 	})
-	c.CreateTopic("events", 6, 3, replicated)
-	s := startStream(t, c, "events")
 	s.progress(100)
 
 	c.Join(4, nil)

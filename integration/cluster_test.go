@@ -111,11 +111,17 @@ func (s *stream) verify(c *nodetest.Cluster) {
 	}
 }
 
+// startStreamed starts a cluster and a stream of records to its topic "events".
+func startStreamed(t *testing.T, options nodetest.ClusterOptions) (*nodetest.Cluster, *stream) {
+	t.Helper()
+	c := nodetest.StartCluster(t, options)
+	c.CreateTopic("events", 6, 3, replicated)
+	return c, startStream(t, c, "events")
+}
+
 // Each of three nodes is killed in turn, and comes back.
 func TestKillingAnyNodeLosesNothing(t *testing.T) {
-	c := nodetest.StartCluster(t, nodetest.ClusterOptions{})
-	c.CreateTopic("events", 6, 3, replicated)
-	s := startStream(t, c, "events")
+	c, s := startStreamed(t, nodetest.ClusterOptions{})
 	for _, n := range c.Nodes() {
 		s.progress(50)
 		n.Kill()
@@ -129,9 +135,7 @@ func TestKillingAnyNodeLosesNothing(t *testing.T) {
 
 // All nodes are killed at once, as when a rack loses power.
 func TestKillingAllNodesLosesNothing(t *testing.T) {
-	c := nodetest.StartCluster(t, nodetest.ClusterOptions{})
-	c.CreateTopic("events", 6, 3, replicated)
-	s := startStream(t, c, "events")
+	c, s := startStreamed(t, nodetest.ClusterOptions{})
 	for range 2 {
 		s.progress(100)
 		for _, n := range c.Nodes() {
@@ -152,9 +156,7 @@ func TestKillingAllNodesLosesNothing(t *testing.T) {
 // Each node is stopped in order and comes back, the next one when the in-sync
 // sets are full again. What a node leads is led by others before it goes.
 func TestARollingRestartIsHardlySeen(t *testing.T) {
-	c := nodetest.StartCluster(t, nodetest.ClusterOptions{})
-	c.CreateTopic("events", 6, 3, replicated)
-	s := startStream(t, c, "events")
+	c, s := startStreamed(t, nodetest.ClusterOptions{})
 	for _, n := range c.Nodes() {
 		s.progress(50)
 		n.Stop()

@@ -49,9 +49,7 @@ func awaitReplicas(t *testing.T, c *nodetest.Cluster, topic string, ok func(repl
 // A fourth node joins, is given replicas by hand, and then one of the first
 // three is emptied and forgotten, all while records are written.
 func TestReplicasMoveWhileRecordsAreWritten(t *testing.T) {
-	c := nodetest.StartCluster(t, nodetest.ClusterOptions{Settings: map[string]string{"varve.balancer.interval.ms": "500"}})
-	c.CreateTopic("events", 6, 3, replicated)
-	s := startStream(t, c, "events")
+	c, s := startStreamed(t, nodetest.ClusterOptions{Settings: map[string]string{"varve.balancer.interval.ms": "500"}})
 	s.progress(50)
 	c.Join(4, nil)
 	admin := c.Admin()

@@ -13,14 +13,12 @@ import (
 // that both can read; then the level is raised, and the old release is refused.
 func TestTwoReleasesRunSideBySide(t *testing.T) {
 	next := map[int32]bool{}
-	c := nodetest.StartCluster(t, nodetest.ClusterOptions{Binary: func(id int32) (string, error) {
+	c, s := startStreamed(t, nodetest.ClusterOptions{Binary: func(id int32) (string, error) {
 		if next[id] {
 			return nodetest.NextBinary()
 		}
 		return nodetest.Binary()
 	}})
-	c.CreateTopic("events", 6, 3, replicated)
-	s := startStream(t, c, "events")
 	level := func(want string) {
 		t.Helper()
 		nodetest.Eventually(t, 30*time.Second, "varve.version is as it should be", func() error {

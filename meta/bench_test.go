@@ -11,8 +11,9 @@ import (
 	"github.com/varvelog/varve/meta/topic"
 )
 
-// bigImage has so many topics with so many partitions each, on one broker.
-func bigImage(tb testing.TB, topics, partitions int) (*Image, *conf.Broker) {
+// bigImage has so many topics with so many partitions each, on so many brokers:
+// each partition has a replica on all of them, and each leads its share.
+func bigImage(tb testing.TB, brokers, topics, partitions int) (*Image, *conf.Broker) {
 	tb.Helper()
 	b, err := conf.ParseBroker(nil)
 	if err != nil {
@@ -26,9 +27,13 @@ func bigImage(tb testing.TB, topics, partitions int) (*Image, *conf.Broker) {
 		}
 		img = next
 	}
-	apply([]Change{RegisterBroker{ID: 1}})
+	var registered []Change
+	for id := range brokers {
+		registered = append(registered, RegisterBroker{ID: int32(id + 1)})
+	}
+	apply(registered)
 	for i := range topics {
-		r, changes := decideCreateTopics(img, &b, []NewTopic{{Name: fmt.Sprintf("topic-%05d", i), Partitions: int32(partitions), ReplicationFactor: 1}}, topic.NewID)
+		r, changes := decideCreateTopics(img, &b, []NewTopic{{Name: fmt.Sprintf("topic-%05d", i), Partitions: int32(partitions), ReplicationFactor: int16(brokers)}}, topic.NewID)
 		if r[0].Err != nil {
 			tb.Fatal(r[0].Err)
 		}
@@ -45,7 +50,7 @@ func TestTenThousandPartitionsStayCheap(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.GC()
 			runtime.ReadMemStats(&before)
-			img, b := bigImage(t, shape.topics, shape.partitions)
+			img, b := bigImage(t, 1, shape.topics, shape.partitions)
 			runtime.GC()
 			runtime.ReadMemStats(&after)
 			if per := int64(after.HeapAlloc-before.HeapAlloc) / 10_000; per > 700 {
@@ -78,33 +83,6 @@ func TestTenThousandPartitionsStayCheap(t *testing.T) {
 	}
 }
 
-// threeBrokers has so many topics with so many partitions each, on three
-// brokers; the first leads a third of them.
-func threeBrokers(tb testing.TB, topics, partitions int) (*Image, *conf.Broker) {
-	tb.Helper()
-	b, err := conf.ParseBroker(nil)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	img := newImage()
-	apply := func(changes []Change) {
-		next, err := img.Apply(Command{Base: img.Index, Changes: changes}, img.Index+1)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		img = next
-	}
-	apply([]Change{RegisterBroker{ID: 1}, RegisterBroker{ID: 2}, RegisterBroker{ID: 3}})
-	for i := range topics {
-		r, changes := decideCreateTopics(img, &b, []NewTopic{{Name: fmt.Sprintf("topic-%05d", i), Partitions: int32(partitions), ReplicationFactor: 3}}, topic.NewID)
-		if r[0].Err != nil {
-			tb.Fatal(r[0].Err)
-		}
-		apply(changes)
-	}
-	return img, &b
-}
-
 // BenchmarkFence is what a dead broker costs the controller: the decision, the
 // command's encoding, and the new image. min.insync.replicas of 3 makes every
 // partition get an ELR, too.
@@ -112,7 +90,7 @@ func BenchmarkFence(b *testing.B) {
 	for _, shape := range []struct{ topics, partitions int }{{1, 10_000}, {1000, 10}} {
 		for _, least := range []string{"1", "3"} {
 			b.Run(fmt.Sprintf("topics=%d/partitions=10000/min=%s", shape.topics, least), func(b *testing.B) {
-				img, broker := threeBrokers(b, shape.topics, shape.partitions)
+				img, broker := bigImage(b, 3, shape.topics, shape.partitions)
 				rules, err := broker.With(map[string]string{"min.insync.replicas": least})
 				if err != nil {
 					b.Fatal(err)
@@ -141,7 +119,7 @@ func BenchmarkFence(b *testing.B) {
 func BenchmarkAlterPartitions(b *testing.B) {
 	for _, wishes := range []int{1, 100, 3000} {
 		b.Run(fmt.Sprintf("partitions=10000/wishes=%d", wishes), func(b *testing.B) {
-			img, broker := threeBrokers(b, 1000, 10)
+			img, broker := bigImage(b, 3, 1000, 10)
 			var list []AlterPartition
 			for _, t := range img.Topics() {
 				for i := range t.Partitions {
@@ -172,7 +150,7 @@ func BenchmarkAlterPartitions(b *testing.B) {
 func BenchmarkApplyOneTopic(b *testing.B) {
 	for _, topics := range []int{10, 10_000} {
 		b.Run(fmt.Sprintf("topics=%d", topics), func(b *testing.B) {
-			img, broker := bigImage(b, topics, 1)
+			img, broker := bigImage(b, 1, topics, 1)
 			b.ReportAllocs()
 			for b.Loop() {
 				_, changes := decideCreateTopics(img, broker, []NewTopic{{Name: "new", Partitions: 1, ReplicationFactor: 1}}, topic.NewID)
@@ -185,7 +163,7 @@ func BenchmarkApplyOneTopic(b *testing.B) {
 }
 
 func BenchmarkSnapshot(b *testing.B) {
-	img, _ := bigImage(b, 1000, 10)
+	img, _ := bigImage(b, 1, 1000, 10)
 	encoded := img.EncodeSnapshot()
 	b.Run("encode/partitions=10000", func(b *testing.B) {
 		b.SetBytes(int64(len(encoded)))
@@ -223,7 +201,7 @@ func BenchmarkCreateTopic(b *testing.B) {
 }
 
 func TestLookupsDoNotAllocate(t *testing.T) {
-	img, _ := bigImage(t, 100, 3)
+	img, _ := bigImage(t, 1, 100, 3)
 	id := img.Topic("topic-00042").ID
 	if n := testing.AllocsPerRun(100, func() {
 		if _, p := img.Partition("topic-00042", 1); p == nil {

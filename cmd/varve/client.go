@@ -70,18 +70,21 @@ func (c *client) explain(err error) error {
 }
 
 // admin is a connected client with the administrative requests on top of the
-// raw one. The function returned beside it closes both.
+// raw one.
 type admin struct {
 	*kadm.Client
 	raw *kgo.Client
 }
 
-func (c *client) admin(ctx context.Context) (*admin, func(), error) {
-	cl, err := c.dial(ctx)
+// withAdmin runs what a verb does on a connected client, which it closes, and
+// explains what goes wrong: a verb returns the errors it sees as they are.
+func (c *client) withAdmin(cmd *cobra.Command, do func(ctx context.Context, adm *admin) error) error {
+	cl, err := c.dial(cmd.Context())
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
+	defer cl.Close()
 	adm := &admin{kadm.NewClient(cl), cl}
 	adm.SetTimeoutMillis(int32(c.timeout.Milliseconds()))
-	return adm, cl.Close, nil
+	return c.explain(do(cmd.Context(), adm))
 }

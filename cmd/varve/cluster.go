@@ -69,29 +69,26 @@ func clusterDescribe() *cobra.Command {
 			"controller does not hear from it: it leads nothing then; or unregistered, a voter that is no broker.",
 		Args: needs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			adm, done, err := c.admin(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer done()
-			v, err := adm.viewCluster(cmd.Context())
-			if err != nil {
-				return c.explain(err)
-			}
-			if out.json {
-				return out.object(cmd.OutOrStdout(), v)
-			}
-			var rows [][]string
-			for _, b := range v.Brokers {
-				rows = append(rows, []string{
-					strconv.Itoa(int(b.ID)), b.Host + ":" + strconv.Itoa(int(b.Port)), cmp.Or(b.Rack, "-"), b.State, strings.Join(b.Roles, ","),
-					strconv.Itoa(b.Leads), strconv.Itoa(b.Replicas), strconv.Itoa(b.InSync), lagText(b.Lag),
-				})
-			}
-			p := v.Partitions
-			fmt.Fprintf(cmd.OutOrStdout(), "cluster %s, controller %d; partitions: %d, under-replicated %d, offline %d, reassigning %d\n\n",
-				v.Cluster, v.Controller, p.Total, p.UnderReplicated, p.Offline, p.Reassigning)
-			return out.table(cmd.OutOrStdout(), []string{"ID", "ADDRESS", "RACK", "STATE", "ROLES", "LEADS", "REPLICAS", "IN SYNC", "METADATA LAG"}, rows)
+			return c.withAdmin(cmd, func(ctx context.Context, adm *admin) error {
+				v, err := adm.viewCluster(ctx)
+				if err != nil {
+					return err
+				}
+				if out.json {
+					return out.object(cmd.OutOrStdout(), v)
+				}
+				var rows [][]string
+				for _, b := range v.Brokers {
+					rows = append(rows, []string{
+						strconv.Itoa(int(b.ID)), b.Host + ":" + strconv.Itoa(int(b.Port)), cmp.Or(b.Rack, "-"), b.State, strings.Join(b.Roles, ","),
+						strconv.Itoa(b.Leads), strconv.Itoa(b.Replicas), strconv.Itoa(b.InSync), lagText(b.Lag),
+					})
+				}
+				p := v.Partitions
+				fmt.Fprintf(cmd.OutOrStdout(), "cluster %s, controller %d; partitions: %d, under-replicated %d, offline %d, reassigning %d\n\n",
+					v.Cluster, v.Controller, p.Total, p.UnderReplicated, p.Offline, p.Reassigning)
+				return out.table(cmd.OutOrStdout(), []string{"ID", "ADDRESS", "RACK", "STATE", "ROLES", "LEADS", "REPLICAS", "IN SYNC", "METADATA LAG"}, rows)
+			})
 		},
 	}
 	c.flags(cmd)

@@ -30,33 +30,30 @@ func clusterDrain() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			adm, done, err := c.admin(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer done()
-			if cancel {
-				if err := adm.setDrain(cmd.Context(), id, false); err != nil {
-					return c.explain(err)
+			return c.withAdmin(cmd, func(ctx context.Context, adm *admin) error {
+				if cancel {
+					if err := adm.setDrain(ctx, id, false); err != nil {
+						return err
+					}
+					fmt.Fprintf(cmd.OutOrStdout(), "broker %d is used again; what has moved away stays away (`varve cluster balance` evens that out)\n", id)
+					return nil
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "broker %d is used again; what has moved away stays away (`varve cluster balance` evens that out)\n", id)
+				if err := adm.drainable(ctx, id); err != nil {
+					return err
+				}
+				if err := adm.setDrain(ctx, id, true); err != nil {
+					return err
+				}
+				if noWait {
+					fmt.Fprintf(cmd.OutOrStdout(), "broker %d is being drained; `varve cluster describe` shows how far that is\n", id)
+					return nil
+				}
+				if err := adm.awaitDrained(cmd, id); err != nil {
+					return err
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "broker %d holds no replicas\n", id)
 				return nil
-			}
-			if err := adm.drainable(cmd.Context(), id); err != nil {
-				return c.explain(err)
-			}
-			if err := adm.setDrain(cmd.Context(), id, true); err != nil {
-				return c.explain(err)
-			}
-			if noWait {
-				fmt.Fprintf(cmd.OutOrStdout(), "broker %d is being drained; `varve cluster describe` shows how far that is\n", id)
-				return nil
-			}
-			if err := adm.awaitDrained(cmd, id); err != nil {
-				return c.explain(err)
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "broker %d holds no replicas\n", id)
-			return nil
+			})
 		},
 	}
 	c.flags(cmd)
@@ -137,30 +134,27 @@ func clusterBalance() *cobra.Command {
 			if dryRun == apply {
 				return errors.New("choose --dry-run, to see what would move, or --apply, to move it")
 			}
-			adm, done, err := c.admin(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer done()
-			plan, err := adm.planBalance(cmd.Context(), balance.Options{Even: true, ThresholdPercent: threshold, MovesMax: moves})
-			if err != nil {
-				return c.explain(err)
-			}
-			if err := showPlan(cmd, &out, plan); err != nil || dryRun || len(plan) == 0 {
-				return err
-			}
-			var req kadm.AlterPartitionAssignmentsReq
-			for _, m := range plan {
-				req.Assign(m.Topic, m.Index, m.To)
-			}
-			if _, err := adm.reassign(cmd.Context(), req); err != nil {
-				return c.explain(err)
-			}
-			if !wait {
-				fmt.Fprintln(cmd.ErrOrStderr(), "moving; `varve cluster reassign` shows how far that is")
-				return nil
-			}
-			return c.explain(adm.awaitMoves(cmd.Context(), nil))
+			return c.withAdmin(cmd, func(ctx context.Context, adm *admin) error {
+				plan, err := adm.planBalance(ctx, balance.Options{Even: true, ThresholdPercent: threshold, MovesMax: moves})
+				if err != nil {
+					return err
+				}
+				if err := showPlan(cmd, &out, plan); err != nil || dryRun || len(plan) == 0 {
+					return err
+				}
+				var req kadm.AlterPartitionAssignmentsReq
+				for _, m := range plan {
+					req.Assign(m.Topic, m.Index, m.To)
+				}
+				if _, err := adm.reassign(ctx, req); err != nil {
+					return err
+				}
+				if !wait {
+					fmt.Fprintln(cmd.ErrOrStderr(), "moving; `varve cluster reassign` shows how far that is")
+					return nil
+				}
+				return adm.awaitMoves(ctx, nil)
+			})
 		},
 	}
 	c.flags(cmd)

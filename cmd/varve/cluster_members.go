@@ -27,16 +27,13 @@ func clusterRemove() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			adm, done, err := c.admin(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer done()
-			if err := adm.removeNode(cmd.Context(), id); err != nil {
-				return c.explain(err)
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "removed node %d\n", id)
-			return nil
+			return c.withAdmin(cmd, func(ctx context.Context, adm *admin) error {
+				if err := adm.removeNode(ctx, id); err != nil {
+					return err
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "removed node %d\n", id)
+				return nil
+			})
 		},
 	}
 	c.flags(cmd)
@@ -98,16 +95,13 @@ func clusterVoters() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				adm, done, err := c.admin(cmd.Context())
-				if err != nil {
-					return err
-				}
-				defer done()
-				if err := change(adm, cmd.Context(), id); err != nil {
-					return c.explain(err)
-				}
-				fmt.Fprintf(cmd.OutOrStdout(), did+"\n", id)
-				return nil
+				return c.withAdmin(cmd, func(ctx context.Context, adm *admin) error {
+					if err := change(adm, ctx, id); err != nil {
+						return err
+					}
+					fmt.Fprintf(cmd.OutOrStdout(), did+"\n", id)
+					return nil
+				})
 			},
 		}
 		c.flags(cmd)
@@ -225,17 +219,14 @@ func clusterElect() *cobra.Command {
 			if len(parts) > 0 && len(topics) != 1 {
 				return errors.New("--partition goes with one topic")
 			}
-			adm, done, err := c.admin(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer done()
-			n, err := adm.elect(cmd.Context(), unclean, topics, parts)
-			if err != nil {
-				return c.explain(err)
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%d leaders elected\n", n)
-			return nil
+			return c.withAdmin(cmd, func(ctx context.Context, adm *admin) error {
+				n, err := adm.elect(ctx, unclean, topics, parts)
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%d leaders elected\n", n)
+				return nil
+			})
 		},
 	}
 	c.flags(cmd)
@@ -299,23 +290,20 @@ func clusterFeatures() *cobra.Command {
 			"side by side while the level is that of N-1; `varve cluster features set NAME LEVEL` raises it when all are N.",
 		Args: needs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			adm, done, err := c.admin(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer done()
-			list, err := adm.features(cmd.Context())
-			if err != nil {
-				return c.explain(err)
-			}
-			if out.json {
-				return out.object(cmd.OutOrStdout(), list)
-			}
-			var rows [][]string
-			for _, f := range list {
-				rows = append(rows, []string{f.Name, strconv.Itoa(int(f.Level)), strconv.Itoa(int(f.Min)), strconv.Itoa(int(f.Max))})
-			}
-			return out.table(cmd.OutOrStdout(), []string{"FEATURE", "LEVEL", "LEAST", "MOST"}, rows)
+			return c.withAdmin(cmd, func(ctx context.Context, adm *admin) error {
+				list, err := adm.features(ctx)
+				if err != nil {
+					return err
+				}
+				if out.json {
+					return out.object(cmd.OutOrStdout(), list)
+				}
+				var rows [][]string
+				for _, f := range list {
+					rows = append(rows, []string{f.Name, strconv.Itoa(int(f.Level)), strconv.Itoa(int(f.Min)), strconv.Itoa(int(f.Max))})
+				}
+				return out.table(cmd.OutOrStdout(), []string{"FEATURE", "LEVEL", "LEAST", "MOST"}, rows)
+			})
 		},
 	}
 	c.flags(cmd)
@@ -386,16 +374,13 @@ func featuresSet() *cobra.Command {
 			if err != nil || level < 0 {
 				return fmt.Errorf("level %q is no number from 0 on; `varve cluster features` shows the levels", args[1])
 			}
-			adm, done, err := c.admin(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer done()
-			if err := adm.setFeature(cmd.Context(), args[0], int16(level)); err != nil {
-				return c.explain(err)
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s is at level %d\n", args[0], level)
-			return nil
+			return c.withAdmin(cmd, func(ctx context.Context, adm *admin) error {
+				if err := adm.setFeature(ctx, args[0], int16(level)); err != nil {
+					return err
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%s is at level %d\n", args[0], level)
+				return nil
+			})
 		},
 	}
 	c.flags(cmd)

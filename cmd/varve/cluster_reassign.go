@@ -37,36 +37,36 @@ func clusterReassign() *cobra.Command {
 			case len(args) == 1 && cancel == (len(replicas) > 0):
 				return errors.New("say where to with --replicas 1,2,3, or --cancel")
 			}
-			adm, done, err := c.admin(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer done()
-			if len(args) == 0 {
-				return c.explain(listMoves(cmd, adm, &out))
-			}
-			var req kadm.AlterPartitionAssignmentsReq
-			if cancel {
-				req, err = adm.movesToCancel(cmd.Context(), args[0], parts)
-			} else {
-				req, err = adm.movesTo(cmd.Context(), args[0], parts, replicas)
-			}
-			if err != nil {
-				return c.explain(err)
-			}
-			n, err := adm.reassign(cmd.Context(), req)
-			if err != nil {
-				return c.explain(err)
-			}
-			if cancel {
-				fmt.Fprintf(cmd.OutOrStdout(), "cancelled the moves of %d partitions\n", n)
+			return c.withAdmin(cmd, func(ctx context.Context, adm *admin) error {
+				if len(args) == 0 {
+					return listMoves(cmd, adm, &out)
+				}
+				var (
+					req kadm.AlterPartitionAssignmentsReq
+					err error
+				)
+				if cancel {
+					req, err = adm.movesToCancel(ctx, args[0], parts)
+				} else {
+					req, err = adm.movesTo(ctx, args[0], parts, replicas)
+				}
+				if err != nil {
+					return err
+				}
+				n, err := adm.reassign(ctx, req)
+				if err != nil {
+					return err
+				}
+				if cancel {
+					fmt.Fprintf(cmd.OutOrStdout(), "cancelled the moves of %d partitions\n", n)
+					return nil
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%d partitions move\n", n)
+				if wait {
+					return adm.awaitMoves(ctx, kadm.TopicsSet{args[0]: {}})
+				}
 				return nil
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%d partitions move\n", n)
-			if wait {
-				return c.explain(adm.awaitMoves(cmd.Context(), kadm.TopicsSet{args[0]: {}}))
-			}
-			return nil
+			})
 		},
 	}
 	c.flags(cmd)

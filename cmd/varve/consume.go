@@ -44,14 +44,13 @@ func consumeCommand() *cobra.Command {
 			if s.committed {
 				opts = append(opts, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 			}
-			adm, done, err := c.admin(cmd.Context())
-			if err != nil {
+			var starts map[int32]kgo.Offset
+			var ends map[int32]int64
+			if err := c.withAdmin(cmd, func(ctx context.Context, adm *admin) error {
+				starts, ends, err = s.resolve(ctx, adm, args[0], time.Now())
 				return err
-			}
-			starts, ends, err := s.resolve(cmd.Context(), adm, args[0], time.Now())
-			done()
-			if err != nil {
-				return c.explain(err)
+			}); err != nil {
+				return err
 			}
 			opts = append(opts, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{args[0]: starts}))
 			cl, err := c.dial(cmd.Context(), opts...)

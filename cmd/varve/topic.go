@@ -84,27 +84,24 @@ func topicCreate() *cobra.Command {
 				on := "true"
 				settings["remote.storage.enable"] = &on
 			}
-			adm, done, err := c.admin(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer done()
-			resps, err := adm.CreateTopics(cmd.Context(), partitions, replication, settings, topics...)
-			if err != nil {
-				return c.explain(err)
-			}
-			var errs []error
-			for _, r := range resps.Sorted() {
-				if ifNotExists && errors.Is(r.Err, kerr.TopicAlreadyExists) {
-					continue
+			return c.withAdmin(cmd, func(ctx context.Context, adm *admin) error {
+				resps, err := adm.CreateTopics(ctx, partitions, replication, settings, topics...)
+				if err != nil {
+					return err
 				}
-				if r.Err != nil {
-					errs = append(errs, topicError(r.Topic, r.Err, r.ErrMessage))
-					continue
+				var errs []error
+				for _, r := range resps.Sorted() {
+					if ifNotExists && errors.Is(r.Err, kerr.TopicAlreadyExists) {
+						continue
+					}
+					if r.Err != nil {
+						errs = append(errs, topicError(r.Topic, r.Err, r.ErrMessage))
+						continue
+					}
+					fmt.Fprintf(cmd.OutOrStdout(), "created %s: %d partitions, replication factor %d\n", r.Topic, r.NumPartitions, r.ReplicationFactor)
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "created %s: %d partitions, replication factor %d\n", r.Topic, r.NumPartitions, r.ReplicationFactor)
-			}
-			return errors.Join(errs...)
+				return errors.Join(errs...)
+			})
 		},
 	}
 	c.flags(cmd)
@@ -139,37 +136,34 @@ func topicList() *cobra.Command {
 		Short: "List topics",
 		Args:  needs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			adm, done, err := c.admin(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer done()
-			list := adm.ListTopics
-			if internal {
-				list = adm.ListTopicsWithInternal
-			}
-			topics, err := list(cmd.Context())
-			if err != nil {
-				return c.explain(err)
-			}
-			type row struct {
-				Topic       string `json:"topic"`
-				ID          string `json:"id"`
-				Partitions  int    `json:"partitions"`
-				Replication int    `json:"replicationFactor"`
-			}
-			rows := []row{}
-			for _, t := range topics.Sorted() {
-				rows = append(rows, row{t.Topic, topicID(t.ID), len(t.Partitions), t.Partitions.NumReplicas()})
-			}
-			if out.json {
-				return out.object(cmd.OutOrStdout(), rows)
-			}
-			cells := make([][]string, 0, len(rows))
-			for _, r := range rows {
-				cells = append(cells, []string{r.Topic, strconv.Itoa(r.Partitions), strconv.Itoa(r.Replication), r.ID})
-			}
-			return out.table(cmd.OutOrStdout(), []string{"TOPIC", "PARTITIONS", "REPLICAS", "ID"}, cells)
+			return c.withAdmin(cmd, func(ctx context.Context, adm *admin) error {
+				list := adm.ListTopics
+				if internal {
+					list = adm.ListTopicsWithInternal
+				}
+				topics, err := list(ctx)
+				if err != nil {
+					return err
+				}
+				type row struct {
+					Topic       string `json:"topic"`
+					ID          string `json:"id"`
+					Partitions  int    `json:"partitions"`
+					Replication int    `json:"replicationFactor"`
+				}
+				rows := []row{}
+				for _, t := range topics.Sorted() {
+					rows = append(rows, row{t.Topic, topicID(t.ID), len(t.Partitions), t.Partitions.NumReplicas()})
+				}
+				if out.json {
+					return out.object(cmd.OutOrStdout(), rows)
+				}
+				cells := make([][]string, 0, len(rows))
+				for _, r := range rows {
+					cells = append(cells, []string{r.Topic, strconv.Itoa(r.Partitions), strconv.Itoa(r.Replication), r.ID})
+				}
+				return out.table(cmd.OutOrStdout(), []string{"TOPIC", "PARTITIONS", "REPLICAS", "ID"}, cells)
+			})
 		},
 	}
 	c.flags(cmd)
@@ -208,37 +202,34 @@ func topicDescribe() *cobra.Command {
 		Short: "Show a topic's partitions and the settings that differ from the default",
 		Args:  needs("TOPIC…"),
 		RunE: func(cmd *cobra.Command, topics []string) error {
-			adm, done, err := c.admin(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer done()
-			list, err := describeTopics(cmd.Context(), adm, topics, all)
-			if err != nil {
-				return c.explain(err)
-			}
-			if out.json {
-				return out.object(cmd.OutOrStdout(), list)
-			}
-			for _, d := range list {
-				names := make([]string, 0, len(d.Configs))
-				for name := range d.Configs {
-					names = append(names, name)
-				}
-				sort.Strings(names)
-				fmt.Fprintf(cmd.OutOrStdout(), "%s  id %s\n", d.Topic, d.ID)
-				for _, name := range names {
-					fmt.Fprintf(cmd.OutOrStdout(), "  %s=%s\n", name, d.Configs[name])
-				}
-				cells := make([][]string, 0, len(d.Partitions))
-				for _, p := range d.Partitions {
-					cells = append(cells, []string{fmt.Sprint(p.Partition), fmt.Sprint(p.Leader), fmt.Sprint(p.Epoch), fmt.Sprint(p.Replicas), fmt.Sprint(p.ISR)})
-				}
-				if err := out.table(cmd.OutOrStdout(), []string{"  PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR"}, indent(cells)); err != nil {
+			return c.withAdmin(cmd, func(ctx context.Context, adm *admin) error {
+				list, err := describeTopics(ctx, adm, topics, all)
+				if err != nil {
 					return err
 				}
-			}
-			return nil
+				if out.json {
+					return out.object(cmd.OutOrStdout(), list)
+				}
+				for _, d := range list {
+					names := make([]string, 0, len(d.Configs))
+					for name := range d.Configs {
+						names = append(names, name)
+					}
+					sort.Strings(names)
+					fmt.Fprintf(cmd.OutOrStdout(), "%s  id %s\n", d.Topic, d.ID)
+					for _, name := range names {
+						fmt.Fprintf(cmd.OutOrStdout(), "  %s=%s\n", name, d.Configs[name])
+					}
+					cells := make([][]string, 0, len(d.Partitions))
+					for _, p := range d.Partitions {
+						cells = append(cells, []string{fmt.Sprint(p.Partition), fmt.Sprint(p.Leader), fmt.Sprint(p.Epoch), fmt.Sprint(p.Replicas), fmt.Sprint(p.ISR)})
+					}
+					if err := out.table(cmd.OutOrStdout(), []string{"  PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR"}, indent(cells)); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
 		},
 	}
 	c.flags(cmd)
@@ -309,32 +300,29 @@ func topicAlter() *cobra.Command {
 			if len(settings) == 0 && len(unset) == 0 && partitions == 0 {
 				return errors.New("nothing to change: give --config, --delete-config or --partitions")
 			}
-			adm, done, err := c.admin(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer done()
-			if err := alterSettings(cmd.Context(), adm, args[0], settings, unset); err != nil {
-				return err
-			}
-			for _, line := range alterations(args[0], settings, unset) {
-				fmt.Fprintln(cmd.OutOrStdout(), line)
-			}
-			if partitions == 0 {
-				return nil
-			}
-			resps, err := adm.UpdatePartitions(cmd.Context(), partitions, args[0])
-			if err != nil {
-				return c.explain(err)
-			}
-			r, err := resps.On(args[0], nil)
-			if err != nil {
-				return err
-			}
-			if r.Err == nil {
-				fmt.Fprintf(cmd.OutOrStdout(), "altered %s: %d partitions\n", args[0], partitions)
-			}
-			return topicError(args[0], r.Err, r.ErrMessage)
+			return c.withAdmin(cmd, func(ctx context.Context, adm *admin) error {
+				if err := alterSettings(ctx, adm, args[0], settings, unset); err != nil {
+					return err
+				}
+				for _, line := range alterations(args[0], settings, unset) {
+					fmt.Fprintln(cmd.OutOrStdout(), line)
+				}
+				if partitions == 0 {
+					return nil
+				}
+				resps, err := adm.UpdatePartitions(ctx, partitions, args[0])
+				if err != nil {
+					return err
+				}
+				r, err := resps.On(args[0], nil)
+				if err != nil {
+					return err
+				}
+				if r.Err == nil {
+					fmt.Fprintf(cmd.OutOrStdout(), "altered %s: %d partitions\n", args[0], partitions)
+				}
+				return topicError(args[0], r.Err, r.ErrMessage)
+			})
 		},
 	}
 	c.flags(cmd)
@@ -388,27 +376,24 @@ func topicDelete() *cobra.Command {
 		Short: "Delete topics and all their data, in the bucket too",
 		Args:  needs("TOPIC…"),
 		RunE: func(cmd *cobra.Command, topics []string) error {
-			adm, done, err := c.admin(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer done()
-			resps, err := adm.DeleteTopics(cmd.Context(), topics...)
-			if err != nil {
-				return c.explain(err)
-			}
-			var errs []error
-			for _, r := range resps.Sorted() {
-				if ifExists && errors.Is(r.Err, kerr.UnknownTopicOrPartition) {
-					continue
+			return c.withAdmin(cmd, func(ctx context.Context, adm *admin) error {
+				resps, err := adm.DeleteTopics(ctx, topics...)
+				if err != nil {
+					return err
 				}
-				if r.Err != nil {
-					errs = append(errs, topicError(r.Topic, r.Err, r.ErrMessage))
-					continue
+				var errs []error
+				for _, r := range resps.Sorted() {
+					if ifExists && errors.Is(r.Err, kerr.UnknownTopicOrPartition) {
+						continue
+					}
+					if r.Err != nil {
+						errs = append(errs, topicError(r.Topic, r.Err, r.ErrMessage))
+						continue
+					}
+					fmt.Fprintf(cmd.OutOrStdout(), "deleted %s\n", r.Topic)
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "deleted %s\n", r.Topic)
-			}
-			return errors.Join(errs...)
+				return errors.Join(errs...)
+			})
 		},
 	}
 	c.flags(cmd)
