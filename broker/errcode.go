@@ -102,6 +102,7 @@ const (
 	codeStaleMemberEpoch            int16 = 113
 	codeTransactionalIDNotFound     int16 = 105
 	codeTransactionAbortable        int16 = 120
+	codeFencedStateEpoch            int16 = 124
 	codeInvalidRegularExpression    int16 = 128
 )
 
@@ -216,6 +217,10 @@ var errcodes = slices.Concat(metaCodes, []errcode{
 	{coordinator.ErrFencedMemberEpoch, codeFencedMemberEpoch},
 	{coordinator.ErrStaleMemberEpoch, codeStaleMemberEpoch},
 	{coordinator.ErrUnreleasedInstance, codeUnreleasedInstanceID},
+	{coordinator.ErrFencedStateEpoch, codeFencedStateEpoch},
+	{coordinator.ErrFencedLeaderEpoch, codeFencedLeaderEpoch},
+	{coordinator.ErrShareStateUnknown, codeUnknownTopicOrPartition},
+	{coordinator.ErrInvalidShareState, codeInvalidRequest},
 	{coordinator.ErrUnstableOffset, codeUnstableOffsetCommit},
 	{coordinator.ErrInvalidTxnRequest, codeInvalidRequest},
 	{coordinator.ErrInvalidTxnTimeout, codeInvalidTransactionTimeout},

@@ -58,6 +58,16 @@ var (
 	// ErrUnreleasedInstance is returned when a group instance id is still in use by another member.
 	ErrUnreleasedInstance = errors.New("coordinator: the group instance id is in use")
 
+	// ErrFencedStateEpoch is returned when a share group's offsets have been set anew since: the share-partition is to be read
+	// again.
+	ErrFencedStateEpoch = errors.New("coordinator: fenced state epoch")
+	// ErrFencedLeaderEpoch is returned when another leader has taken the share-partition over.
+	ErrFencedLeaderEpoch = errors.New("coordinator: fenced leader epoch")
+	// ErrShareStateUnknown is returned when a share-partition has no state, or its topic does not exist.
+	ErrShareStateUnknown = errors.New("coordinator: no such share-partition")
+	// ErrInvalidShareState is returned when a request about a share-partition makes no sense.
+	ErrInvalidShareState = errors.New("coordinator: invalid share-partition")
+
 	// ErrMetadataTooLarge is returned when a commit's metadata is longer than offset.metadata.max.bytes.
 	ErrMetadataTooLarge = errors.New("coordinator: offset metadata too large")
 	// ErrUnstableOffset is returned when an open transaction is about to change the offset; asking again is right.
