@@ -14,12 +14,6 @@ import (
 // It lists the groups of this broker: clients ask all brokers.
 var apiListGroups = api{key: 16, name: "ListGroups", min: 0, max: 5, handle: typed((*Server).listGroups)}
 
-// The types of groups.
-const (
-	classicGroup  = "classic"
-	consumerGroup = "consumer"
-)
-
 func (s *Server) listGroups(r *request, q *kmsg.ListGroupsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrListGroupsResponse()
 	list, err := s.deps.Groups.List(r.ctx)
@@ -28,10 +22,7 @@ func (s *Server) listGroups(r *request, q *kmsg.ListGroupsRequest) (kmsg.Respons
 		return resp, nil
 	}
 	for i := range list {
-		state, kind := list[i].State, classicGroup
-		if list[i].Consumer {
-			kind = consumerGroup
-		}
+		state, kind := list[i].State, list[i].Type.String()
 		if !passes(q.StatesFilter, state) || !passes(q.TypesFilter, kind) {
 			continue
 		}

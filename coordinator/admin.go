@@ -8,7 +8,7 @@ import (
 // describe is DescribeGroups for one group.
 func (c *core) describe(e event, id string) {
 	g := c.group(id)
-	if g != nil && g.consumer != nil {
+	if g != nil && g.modern() != nil {
 		c.reply(e.ticket, &Description{Group: id, State: Dead}, refuse(ErrUnknownGroup, "Group %s is not a classic group.", id))
 		return
 	}
@@ -41,9 +41,9 @@ func (c *core) list(e event) {
 	out := make([]Listed, 0, len(c.groups))
 	for _, id := range c.groupIDs() {
 		g := c.groups[id]
-		l := Listed{Group: id, State: g.state.String()}
-		if g.consumer != nil {
-			l.State, l.ProtocolType, l.Consumer = g.consumer.stateName(), consumerProtocol, true
+		l := Listed{Group: id, State: g.state.String(), Type: g.kind()}
+		if m := g.modern(); m != nil {
+			l.State, l.ProtocolType = m.stateName(), m.protocolType()
 		}
 		if g.protocolType != nil {
 			l.ProtocolType = *g.protocolType
@@ -73,9 +73,7 @@ func (c *core) remove(e event, id string) {
 		c.dropPending(g, p)
 		c.write(offsetTombstone(id, p.topic, p.index))
 	}
-	if g.consumer != nil {
-		c.erase(g)
-	}
+	c.erase(g)
 	if g.persisted {
 		c.write(groupTombstone(id))
 	}

@@ -69,14 +69,19 @@ func (c *core) consumerTimedOut(g *group, id string) {
 	}
 }
 
-// erase writes away everything of a consumer group without members.
-func (c *core) erase(g *group) {
-	for _, text := range slices.Sorted(maps.Keys(g.consumer.regexes)) {
-		c.write(record{key: consumerRegexKey(g.id, text)})
+func (g *consumerGroup) groupType() GroupType { return ConsumerGroup }
+
+func (g *consumerGroup) protocolType() string { return consumerProtocol }
+
+func (g *consumerGroup) size() int { return len(g.members) }
+
+func (g *consumerGroup) written() bool { return g.epoch > firstEpoch || len(g.members) > 0 }
+
+func (g *consumerGroup) tombstones(group string) (list []record) {
+	for _, text := range slices.Sorted(maps.Keys(g.regexes)) {
+		list = append(list, record{key: consumerRegexKey(group, text)})
 	}
-	c.write(record{key: consumerKey(keyConsumerTargetEpoch, g.id, "")})
-	c.write(record{key: consumerKey(keyConsumerGroup, g.id, "")})
-	g.consumer = nil
+	return append(list, record{key: consumerKey(keyConsumerTargetEpoch, group, "")}, record{key: consumerKey(keyConsumerGroup, group, "")})
 }
 
 // describeConsumer is ConsumerGroupDescribe for one group.

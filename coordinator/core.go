@@ -39,8 +39,8 @@ func (c *core) tick(now int64) {
 			continue
 		case g == nil:
 			continue
-		case g.consumer != nil:
-			c.consumerTimedOut(g, key.member)
+		case g.modern() != nil:
+			c.memberTimedOut(g, key)
 		case key.kind == timerSession:
 			c.sessionEnded(g, key.member)
 		case key.kind == timerJoin:

@@ -324,7 +324,7 @@ func (g *group) reads(topic string) bool {
 // void says that nothing would be lost by forgetting the group.
 func (g *group) void() bool {
 	return g.state == Empty && len(g.members) == 0 && len(g.pending) == 0 && len(g.offsets) == 0 && len(g.txns) == 0 && !g.persisted &&
-		(g.consumer == nil || g.consumer.epoch <= firstEpoch && len(g.consumer.members) == 0)
+		(g.modern() == nil || !g.modern().written())
 }
 
 // joined is the members as the leader needs them.

@@ -23,13 +23,11 @@ func (c *core) join(e event, q *JoinRequest) {
 		}
 		g = c.groupOrNew(q.Group)
 	}
-	switch {
-	case g.consumer != nil && len(g.consumer.members) > 0:
+	if !g.memberless() {
 		fail(q.MemberID, ErrInconsistentProtocol)
 		return
-	case g.consumer != nil:
-		c.erase(g)
 	}
+	c.erase(g)
 	defer c.settle(g)
 	if !c.roomFor(g, q.MemberID) {
 		g.remove(q.MemberID) // an id that was given out; a member has room

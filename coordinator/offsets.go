@@ -63,8 +63,8 @@ func (c *core) committer(q *CommitRequest) (*group, error) {
 		}
 		return nil, ErrIllegalGeneration
 	}
-	if g.consumer != nil {
-		return g, c.consumerCommitter(g, q)
+	if m := g.modern(); m != nil {
+		return g, m.mayCommit(q)
 	}
 	if q.Generation < 0 && g.state == Empty {
 		return g, nil
@@ -90,13 +90,13 @@ func (c *core) committer(q *CommitRequest) (*group, error) {
 	return nil, ErrUnknownMember
 }
 
-// consumerCommitter decides whether a commit to a consumer group is allowed: of a member in its epoch, or in an earlier one for
+// mayCommit decides whether a commit to a consumer group is allowed: of a member in its epoch, or in an earlier one for
 // partitions that it has had since (KIP-1251); of nobody in particular while the group has no members.
-func (c *core) consumerCommitter(g *group, q *CommitRequest) error {
-	if q.Generation < 0 && (len(g.consumer.members) == 0 || q.Producer != nil && q.MemberID == "") {
+func (g *consumerGroup) mayCommit(q *CommitRequest) error {
+	if q.Generation < 0 && (len(g.members) == 0 || q.Producer != nil && q.MemberID == "") {
 		return nil
 	}
-	m := g.consumer.members[q.MemberID]
+	m := g.members[q.MemberID]
 	switch {
 	case m == nil:
 		return ErrUnknownMember
@@ -138,9 +138,11 @@ func (g *group) dropOffset(topic string, partition int32) bool {
 // fetch is OffsetFetch for one group.
 func (c *core) fetch(e event, q *FetchOffsetsRequest) {
 	g := c.group(q.Group)
-	if err := g.mayFetch(q); err != nil {
-		c.reply(e.ticket, []CommittedOffset(nil), err)
-		return
+	if g != nil && g.modern() != nil {
+		if err := g.modern().mayFetch(q); err != nil {
+			c.reply(e.ticket, []CommittedOffset(nil), err)
+			return
+		}
 	}
 	var out []CommittedOffset
 	if q.All {
@@ -167,12 +169,12 @@ func (c *core) fetch(e event, q *FetchOffsetsRequest) {
 	c.reply(e.ticket, out, nil)
 }
 
-// mayFetch checks the member that asks for offsets, if one says who it is (OffsetFetch 9+). g may be nil.
-func (g *group) mayFetch(q *FetchOffsetsRequest) error {
-	if q.MemberID == nil || g == nil || g.consumer == nil {
+// mayFetch checks the member that asks for offsets, if one says who it is (OffsetFetch 9+).
+func (g *consumerGroup) mayFetch(q *FetchOffsetsRequest) error {
+	if q.MemberID == nil {
 		return nil
 	}
-	m := g.consumer.members[*q.MemberID]
+	m := g.members[*q.MemberID]
 	switch {
 	case m == nil:
 		return ErrUnknownMember
@@ -205,13 +207,13 @@ func (c *core) deleteOffsets(e event, q *DeleteOffsetsRequest) {
 	case g == nil:
 		c.reply(e.ticket, &DeleteOffsetsResult{}, ErrUnknownGroup)
 		return
-	case g.consumer == nil && g.state != Empty && (g.protocolType == nil || *g.protocolType != consumerProtocol):
+	case g.modern() == nil && g.state != Empty && (g.protocolType == nil || *g.protocolType != consumerProtocol):
 		c.reply(e.ticket, &DeleteOffsetsResult{}, ErrGroupNotEmpty)
 		return
 	}
 	r := &DeleteOffsetsResult{Errs: make([]error, len(q.Partitions))}
 	for i, p := range q.Partitions {
-		if g.state != Empty && g.reads(p.Topic) || g.consumer != nil && g.consumer.reads(p.Topic) {
+		if g.state != Empty && g.reads(p.Topic) || g.modern() != nil && g.modern().reads(p.Topic) {
 			r.Errs[i] = ErrSubscribed
 			continue
 		}
@@ -256,9 +258,7 @@ func (c *core) expireOffsets() {
 			}
 		}
 		if g.state == Empty && len(g.members) == 0 && len(g.pending) == 0 && len(g.offsets) == 0 && len(g.txns) == 0 && g.memberless() {
-			if g.consumer != nil {
-				c.erase(g)
-			}
+			c.erase(g)
 			if g.persisted {
 				c.write(groupTombstone(g.id))
 			}
@@ -272,12 +272,12 @@ func (c *core) expireOffsets() {
 // members, when the commit is that old.
 func (c *core) expired(g *group, topic string, o *offset) bool {
 	base := o.committed
-	switch {
-	case g.consumer != nil && len(g.consumer.members) > 0:
-		if g.consumer.reads(topic) {
+	switch m := g.modern(); {
+	case m != nil && m.size() > 0:
+		if m.reads(topic) {
 			return false
 		}
-	case g.consumer != nil:
+	case m != nil:
 		if g.since >= 0 {
 			base = max(base, g.since)
 		}
@@ -295,9 +295,6 @@ func (c *core) expired(g *group, topic string, o *offset) bool {
 	}
 	return c.wall()-base >= c.cfg.OffsetsRetentionMillis
 }
-
-// memberless says whether nobody of the newer protocol is in the group either.
-func (g *group) memberless() bool { return g.consumer == nil || len(g.consumer.members) == 0 }
 
 func (c *core) groupIDs() []string {
 	return slices.SortedFunc(maps.Keys(c.groups), cmp.Compare[string])

@@ -179,7 +179,7 @@ type Listed struct {
 	Group        string
 	ProtocolType string
 	State        string
-	Consumer     bool // of the consumer protocol
+	Type         GroupType
 }
 
 // DeleteOffsetsRequest deletes committed offsets.
