@@ -42,6 +42,7 @@ type ShareDelivery int8
 const (
 	ShareAvailable    ShareDelivery = 0 // to be delivered, perhaps again
 	ShareAcknowledged ShareDelivery = 2 // done
+	ShareArchiving    ShareDelivery = 3 // given up, but the dead letter is not produced yet (KIP-1191)
 	ShareArchived     ShareDelivery = 4 // given up: rejected, delivered too often, or no longer there
 )
 

@@ -28,7 +28,7 @@ var leaves = []string{
 	"hot/batch", "hot/vfs", "hot/lineage", "replica/isr",
 	"tier/objstore", "tier/objstore/objstoretest", "tier/objstore/s3front",
 	"meta/topic", "meta/conf", "meta/balance",
-	"replica/peer",
+	"replica/peer", "coordinator/share",
 }
 
 func TestRoomsImportOnlyWhatTheArchitectureAllows(t *testing.T) {
