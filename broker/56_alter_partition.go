@@ -89,6 +89,9 @@ func encodeAlterPartitions(q *kmsg.AlterPartitionRequest, wishes []meta.AlterPar
 			e.BrokerID, e.BrokerEpoch = b.ID, b.Epoch
 			p.NewEpochISR = append(p.NewEpochISR, e)
 		}
+		if len(w.Lossy) > 0 {
+			peer.SetInt32s(&p.UnknownTags, peer.TagLossy, w.Lossy)
+		}
 		q.Topics[k].Partitions = append(q.Topics[k].Partitions, p)
 	}
 }
@@ -111,6 +114,7 @@ func decodeAlterPartitions(q *kmsg.AlterPartitionRequest) []meta.AlterPartition 
 			for k := range p.NewEpochISR {
 				w.ISR = append(w.ISR, meta.BrokerState{ID: p.NewEpochISR[k].BrokerID, Epoch: p.NewEpochISR[k].BrokerEpoch})
 			}
+			w.Lossy = peer.Int32s(&p.UnknownTags, peer.TagLossy)
 			wishes = append(wishes, w)
 		}
 	}

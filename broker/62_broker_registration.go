@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"errors"
 	"maps"
 	"net"
 	"slices"
@@ -29,8 +30,12 @@ func (s *Server) brokerRegistration(r *request, q *kmsg.BrokerRegistrationReques
 	ctx, cancel := s.controllerContext(r)
 	defer cancel()
 	b, err := s.deps.Controlled.RegisterBroker(ctx, decodeRegistration(q))
-	if err == nil {
+	var stale *meta.StaleRegistration
+	switch {
+	case err == nil:
 		resp.BrokerEpoch = b.Epoch
+	case errors.As(err, &stale):
+		resp.BrokerEpoch = stale.Epoch // what the broker has to name
 	}
 	resp.ErrorCode = s.controllerCode(r, err, &resp.UnknownTags)
 	return resp, nil
@@ -58,6 +63,9 @@ func encodeRegistration(q *kmsg.BrokerRegistrationRequest, r meta.Registration) 
 		}
 	}
 	q.UnknownTags.Set(peer.TagRegistration, []byte{flags})
+	if r.Replaces != 0 {
+		peer.SetInt64(&q.UnknownTags, peer.TagReplaces, r.Replaces)
+	}
 }
 
 // splitAddress takes the address of raft's transport apart; ok is false for "".
@@ -99,5 +107,6 @@ func decodeRegistration(q *kmsg.BrokerRegistrationRequest) meta.Registration {
 		r.MayLackRecords = b[0]&peer.RegistrationMayLackRecords != 0
 		r.WantVote = b[0]&peer.RegistrationWantsVote != 0
 	}
+	r.Replaces, _ = peer.Int64(&q.UnknownTags, peer.TagReplaces) // 0: nothing is said of it
 	return r
 }

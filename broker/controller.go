@@ -176,6 +176,9 @@ func (c *Controller) RegisterBroker(ctx context.Context, to meta.Broker, r meta.
 	resp, err := call(ctx, c, to, peer.LaneControl, req, func(x *kmsg.BrokerRegistrationResponse) (int16, *kmsg.Tags) {
 		return x.ErrorCode, &x.UnknownTags
 	})
+	if errors.Is(err, meta.ErrStaleBrokerEpoch) {
+		err = &meta.StaleRegistration{Epoch: resp.BrokerEpoch}
+	}
 	if err != nil {
 		return -1, fmt.Errorf("register broker: %w", err)
 	}

@@ -342,6 +342,16 @@ func TestBrokersOwnCallsReachTheController(t *testing.T) {
 	epoch := n.Image().Brokers[id].Epoch
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
+	// A start that takes an old registration for the newest hears of it, over the wire and here; nothing changes.
+	late := meta.Registration{ID: 1 << 20, Host: "late", Port: 1, Incarnation: topic.NewID(), Fenced: true, Replaces: epoch}
+	var stale *meta.StaleRegistration
+	if _, err := n.RegisterBroker(ctx, late); !errors.As(err, &stale) || stale.Epoch != -1 {
+		t.Errorf("a registration that replaces none there is: %v", err)
+	}
+	late.ID, late.Replaces = id, epoch-1
+	if _, err := controller.node.RegisterBroker(ctx, late); err == nil || n.Image().Brokers[id].Epoch != epoch {
+		t.Errorf("a dead start's registration took the place of epoch %d: %v", epoch, err)
+	}
 	first, err := n.AllocateProducerIDs(ctx, id, epoch)
 	if err != nil || first.Count == 0 {
 		t.Fatalf("%+v, %v", first, err)
@@ -521,7 +531,7 @@ func TestControllersErrorsComeBackAsTheyWere(t *testing.T) {
 func TestRegistrationTravelsWhole(t *testing.T) {
 	want := meta.Registration{
 		ID: 4, Host: "n4", Port: 9092, Rack: "b", RaftAddress: "n4:9093", Incarnation: topic.NewID(), ClusterID: "c",
-		Fenced: true, MayLackRecords: true, WantVote: true, Directory: topic.NewID(), PreviousEpoch: 7,
+		Fenced: true, MayLackRecords: true, WantVote: true, Directory: topic.NewID(), PreviousEpoch: 7, Replaces: 6,
 		Features: map[string]meta.FeatureRange{"a.version": {Min: 0, Max: 3}, "b.version": {Min: 1, Max: 2}},
 	}
 	for _, fenced := range []bool{true, false} {

@@ -39,6 +39,19 @@ type Registration struct {
 	PreviousEpoch int64
 	// Features are the levels of features that the broker can be at.
 	Features map[string]FeatureRange
+	// Replaces is the epoch of the registration that this one is to replace, -1
+	// for none: a compare-and-swap, so that a request of a start that is dead,
+	// come late, cannot take a later start's place. 0 does not say.
+	Replaces int64
+}
+
+// stale reports whether the broker has been registered otherwise than the
+// registration takes for granted.
+func (r *Registration) stale(old Broker, known bool) bool {
+	if !known {
+		return r.Replaces > 0
+	}
+	return r.Replaces != 0 && r.Replaces != old.Epoch
 }
 
 // lacks reports whether the broker may have lost records that it acknowledged
@@ -71,12 +84,18 @@ func decideRegister(img *Image, b *conf.Broker, r Registration, alive bool) ([]C
 	if known && old.Incarnation != r.Incarnation && alive {
 		return nil, refuse(ErrDuplicateBroker, "Another broker is registered with that broker id.")
 	}
+	again := known && old.Incarnation == r.Incarnation
+	if !again && r.stale(old, known) {
+		if !known {
+			old.Epoch = -1
+		}
+		return nil, &StaleRegistration{Epoch: old.Epoch}
+	}
 	for name, f := range r.Features {
 		if level := img.FeatureLevel(name); level < f.Min || level > f.Max {
 			return nil, refuse(ErrUnsupportedLevel, "Unable to register because the broker does not support finalized version %d of %s. The broker wants a version between %d and %d, inclusive.", level, name, f.Min, f.Max)
 		}
 	}
-	again := known && old.Incarnation == r.Incarnation
 	if again {
 		// The same process once more: what it may do stays as it is, except
 		// that it may ask to serve at last.
@@ -96,11 +115,7 @@ func decideRegister(img *Image, b *conf.Broker, r Registration, alive bool) ([]C
 		}
 		return changes, nil
 	}
-	lossy := int32(-1)
-	if r.lacks(old) {
-		lossy = r.ID
-	}
-	down := removeFromISR(img, b, r.ID, lossy)
+	down := removeFromISR(img, b, r.ID, r.lacks(old))
 	changes = append(changes, down...)
 	if r.Fenced {
 		return changes, nil
@@ -130,7 +145,7 @@ func decideBroker(img *Image, b *conf.Broker, want ChangeBroker) ([]Change, erro
 	have.Fenced, have.ShuttingDown = want.Fenced, want.ShuttingDown
 	switch {
 	case was && !have.Active():
-		changes = append(changes, removeFromISR(img, b, want.ID, -1)...)
+		changes = append(changes, removeFromISR(img, b, want.ID, false)...)
 	case !was && have.Active():
 		after := img.clone()
 		after.putBroker(have)
@@ -144,7 +159,7 @@ func decideUnregister(img *Image, b *conf.Broker, id int32) ([]Change, error) {
 	if !ok {
 		return nil, refuse(ErrUnknownBroker, "Broker ID %d is not currently registered", id)
 	}
-	changes := removeFromISR(img, b, id, id)
+	changes := removeFromISR(img, b, id, true)
 	// Nobody will ever confirm for it that what it held of deleted topics is
 	// gone. If it comes back it has files that nothing names: they stay.
 	for _, d := range img.DeletedTopics() {
@@ -167,19 +182,22 @@ func (img *Image) checkBrokerEpoch(id int32, epoch int64) (Broker, error) {
 }
 
 // removeFromISR takes a broker out of every in-sync set and elects other
-// leaders where it led. lossy is the broker if its records may be lost, too:
-// then it leaves the ELR as well.
-func removeFromISR(img *Image, b *conf.Broker, id, lossy int32) []Change {
+// leaders where it led. lossy says that it may have lost records, too: then it
+// leaves the ELR as well.
+func removeFromISR(img *Image, b *conf.Broker, id int32, lossy bool) []Change {
 	var out topicChanges
 	rules := newTopicRules(b)
 	for _, t := range img.Topics() {
 		for i := range t.Partitions {
 			p := &t.Partitions[i]
-			if !slices.Contains(p.ISR, id) && (lossy < 0 || !slices.Contains(p.ELR, id)) {
+			if !slices.Contains(p.ISR, id) && (!lossy || !slices.Contains(p.ELR, id)) {
 				continue
 			}
 			e := img.election(rules, t, int32(i))
-			e.isr, e.gone, e.lossy = withoutID(p.ISR, id), id, lossy
+			e.isr, e.gone = withoutID(p.ISR, id), id
+			if lossy {
+				e.lossy = []int32{id}
+			}
 			if c, ok := e.change(); ok {
 				out.add(t.ID, c)
 			}

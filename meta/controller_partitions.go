@@ -16,7 +16,14 @@ type AlterPartition struct {
 	PartitionEpoch int32
 	ISR            []BrokerState
 	Recovering     bool
+	// Lossy names replicas that lack records they had acknowledged: by what they
+	// fetch, or because the leader has found its own copy damaged. They are in
+	// neither set afterwards. A leader that names itself steps back.
+	Lossy []int32
 }
+
+// resigns reports whether the leader wants somebody else to lead.
+func (w *AlterPartition) resigns(leader int32) bool { return slices.Contains(w.Lossy, leader) }
 
 // BrokerState names a broker as of one start; Epoch -1 means any.
 type BrokerState struct {
@@ -67,8 +74,12 @@ func decideAlterPartition(img *Image, b *conf.Broker, leader int32, epoch int64,
 		for j, s := range w.ISR {
 			isr[j] = s.ID
 		}
+		if w.resigns(leader) {
+			r.Err = resign(img, rules, t, w, leader, isr, &out)
+			continue
+		}
 		e := img.election(rules, t, w.Index)
-		e.isr, e.recovered = isr, !w.Recovering
+		e.isr, e.recovered, e.lossy = isr, !w.Recovering, w.Lossy
 		// A wish that changes nothing raises the partition epoch all the same:
 		// then no earlier wish of the leader, whose answer it may never have
 		// had, can be granted any more.
@@ -83,6 +94,32 @@ func decideAlterPartition(img *Image, b *conf.Broker, leader int32, epoch int64,
 		}
 	}
 	return results, out.changes(), nil
+}
+
+// resign lets a leader step back whose copy lacks committed records. Someone in
+// sync takes over. A leader that has nobody beside it says so by an empty set:
+// then the partition waits for the ELR, or, without one, the same replica leads
+// again, as one that was elected uncleanly, for that is what it is.
+func resign(img *Image, rules topicRules, t *Topic, w *AlterPartition, leader int32, isr []int32, out *topicChanges) error {
+	e := img.election(rules, t, w.Index)
+	e.isr, e.lossy, e.gone = isr, w.Lossy, leader
+	c, _ := e.change()
+	next := t.Partitions[w.Index]
+	c.change(&next)
+	if next.Leader == NoLeader && len(isr) > 0 {
+		return ErrEligibleLeadersNotAvailable
+	}
+	out.add(t.ID, c)
+	if next.Leader == NoLeader {
+		between := *t
+		between.Partitions = slices.Clone(t.Partitions)
+		between.Partitions[w.Index] = next
+		last := img.election(rules, &between, w.Index)
+		if again, ok := last.change(); ok {
+			out.add(t.ID, again)
+		}
+	}
+	return ErrNewLeaderElected
 }
 
 // checkAlter checks one wish, in Kafka's order. An epoch from the future means
@@ -103,8 +140,13 @@ func checkAlter(img *Image, leader int32, p *Partition, w *AlterPartition) error
 			return refuse(ErrInvalidRequest, "The in-sync set names a broker twice or one that is no replica.")
 		}
 	}
+	for _, id := range w.Lossy {
+		if !slices.Contains(p.Replicas, id) || slices.ContainsFunc(w.ISR, func(s BrokerState) bool { return s.ID == id }) {
+			return refuse(ErrInvalidRequest, "A replica that lost records is in sync or no replica.")
+		}
+	}
 	switch {
-	case !slices.ContainsFunc(w.ISR, func(s BrokerState) bool { return s.ID == leader }):
+	case !w.resigns(leader) && !slices.ContainsFunc(w.ISR, func(s BrokerState) bool { return s.ID == leader }):
 		return refuse(ErrInvalidRequest, "The in-sync set is without its leader.")
 	case w.Recovering && len(w.ISR) > 1:
 		return refuse(ErrInvalidRequest, "The leader is still recovering: it has to be alone in the in-sync set.")

@@ -27,9 +27,9 @@ type election struct {
 	unclean   bool    // a replica that may lack records may lead
 	preferred bool    // move leadership to the first replica
 
-	gone  int32 // a broker that cannot lead whatever the image says, or -1
-	back  int32 // a broker that can lead whatever the image says, or -1
-	lossy int32 // a broker that may have lost records, or -1
+	gone  int32   // a broker that cannot lead whatever the image says, or -1
+	back  int32   // a broker that can lead whatever the image says, or -1
+	lossy []int32 // replicas that may have lost records: they have no place in the ELR
 }
 
 func (img *Image) election(rules topicRules, t *Topic, index int32) election {
@@ -37,7 +37,7 @@ func (img *Image) election(rules topicRules, t *Topic, index int32) election {
 	return election{
 		img: img, part: p, index: index, minISR: rules.minISR(t), unclean: rules.unclean(t),
 		replicas: p.Replicas, adding: p.AddingReplicas, removing: p.RemovingReplicas, isr: p.ISR,
-		gone: -1, back: -1, lossy: -1,
+		gone: -1, back: -1,
 	}
 }
 
@@ -156,7 +156,7 @@ func (e *election) eligible(isr []int32) (elr, lastKnown []int32) {
 			// now on: what others had before makes them eligible no more. With both
 			// in the ELR the next clean leader could lack what the other had shown.
 			lastKnown = append(lastKnown, id)
-		case was && id != e.lossy:
+		case was && !slices.Contains(e.lossy, id):
 			elr = append(elr, id)
 		case was || slices.Contains(p.LastKnownELR, id):
 			lastKnown = append(lastKnown, id)

@@ -107,6 +107,20 @@ func (e *Error) Error() string {
 // Unwrap returns Kind.
 func (e *Error) Unwrap() error { return e.Kind }
 
+// StaleRegistration is the refusal of a registration that is to replace another
+// one than the broker has. Whoever lives asks again, with the epoch it is told;
+// a request of a dead start does not.
+type StaleRegistration struct {
+	Epoch int64 // of the registration there is, -1 for none
+}
+
+func (e *StaleRegistration) Error() string {
+	return fmt.Sprintf("the broker is registered with epoch %d, which is not the one to be replaced", e.Epoch)
+}
+
+// Is makes it an ErrStaleBrokerEpoch.
+func (e *StaleRegistration) Is(target error) bool { return target == ErrStaleBrokerEpoch }
+
 func refuse(kind error, format string, args ...any) error {
 	return &Error{Kind: kind, Message: fmt.Sprintf(format, args...)}
 }

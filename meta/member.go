@@ -104,9 +104,15 @@ func Join(ctx context.Context, cfg MemberConfig, deps MemberDeps) (*Member, erro
 
 // register registers the broker, again and again while nobody can say.
 func (m *Member) register(ctx context.Context) error {
+	r := &m.cfg.Registration
+	r.Replaces = -1
+	if b, ok := m.deps.Quorum.Image().Brokers[r.ID]; ok {
+		r.Replaces = b.Epoch
+	}
 	for waited := false; ; waited = true {
 		sent := time.Now()
-		b, err := m.deps.Quorum.RegisterBroker(ctx, m.cfg.Registration)
+		b, err := m.deps.Quorum.RegisterBroker(ctx, *r)
+		var stale *StaleRegistration
 		switch {
 		case err == nil:
 			m.self.Store(&b)
@@ -116,6 +122,9 @@ func (m *Member) register(ctx context.Context) error {
 				m.deps.Registered(b)
 			}
 			return nil
+		case errors.As(err, &stale) && stale.Epoch != r.Replaces && ctx.Err() == nil:
+			r.Replaces = stale.Epoch // the image here was not the newest
+			continue
 		case ctx.Err() != nil, permanent(err):
 			return fmt.Errorf("register broker %d: %w", m.cfg.Registration.ID, err)
 		case !waited:

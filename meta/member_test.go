@@ -19,6 +19,7 @@ type fakeQuorum struct {
 	beats    []Heartbeat
 	reply    HeartbeatReply
 	registed int
+	there    int64 // the registration there is, which this image does not have yet; 0 does not matter
 }
 
 func (q *fakeQuorum) set(fn func()) {
@@ -33,6 +34,9 @@ func (q *fakeQuorum) RegisterBroker(_ context.Context, r Registration) (Broker, 
 	q.registed++
 	if q.refuse != nil {
 		return Broker{}, q.refuse
+	}
+	if q.there != 0 && r.Replaces != q.there {
+		return Broker{}, &StaleRegistration{Epoch: q.there}
 	}
 	return r.broker(q.epoch), nil
 }
@@ -139,6 +143,24 @@ func TestAMemberTriesUntilItIsRegistered(t *testing.T) {
 		began = time.Now()
 		if _, err := Join(t.Context(), memberRules, MemberDeps{Quorum: q}); !errors.Is(err, ErrInconsistentCluster) || time.Since(began) != 0 {
 			t.Errorf("gave up after %v: %v", time.Since(began), err)
+		}
+	})
+}
+
+func TestAMemberNamesTheRegistrationItReplaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &fakeQuorum{img: newImage(), epoch: 7, there: 5}
+		m, err := Join(t.Context(), memberRules, MemberDeps{Quorum: q})
+		if err != nil || q.registed != 2 {
+			t.Fatalf("registered in %d tries, %v; it is told at once what to replace", q.registed, err)
+		}
+		m.Close()
+		// Somebody who goes on answering the same is not asked in a hurry.
+		q.there, q.registed, q.refuse = 0, 0, &StaleRegistration{Epoch: -1}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := Join(ctx, memberRules, MemberDeps{Quorum: q}); !errors.Is(err, ErrStaleBrokerEpoch) || q.registed > 10 {
+			t.Fatalf("%d tries, %v", q.registed, err)
 		}
 	})
 }

@@ -355,6 +355,7 @@ func (s *script) alterISR(out *strings.Builder, d *datadriven.TestData) error {
 	for _, b := range brokerIDs(argText(d, "isr")) {
 		w.ISR = append(w.ISR, BrokerState{ID: b, Epoch: argInt(d, "isr-epoch", s.img.Brokers[b].Epoch)})
 	}
+	w.Lossy = brokerIDs(argText(d, "lossy"))
 	leader := int32(argInt(d, "from", int64(p.Leader)))
 	results, changes, err := decideAlterPartition(s.img, &s.broker, leader, argInt(d, "epoch", s.img.Brokers[leader].Epoch), []AlterPartition{w})
 	if err != nil {

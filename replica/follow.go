@@ -123,7 +123,7 @@ func (m *Manager) topicLocked(t *meta.Topic) {
 			settings: set,
 			state: isr.Leadership{
 				Leader: state.Leader, Epoch: state.LeaderEpoch, PartitionEpoch: state.PartitionEpoch,
-				Replicas: state.Replicas, ISR: state.ISR, MinISR: state.MinISR(int(set.topic.MinInsyncReplicas)),
+				Replicas: state.Replicas, ISR: state.ISR, ELR: state.ELR, MinISR: state.MinISR(int(set.topic.MinInsyncReplicas)),
 				Recovering: state.Recovering, Unclean: uncleanEpoch(state),
 			},
 		})

@@ -178,7 +178,7 @@ func (p *Partition) wish() (meta.AlterPartition, bool) {
 	if !ok {
 		return meta.AlterPartition{}, false
 	}
-	a := meta.AlterPartition{ID: p.id.ID, Index: p.id.Index, LeaderEpoch: w.LeaderEpoch, PartitionEpoch: w.PartitionEpoch, Recovering: w.Recovering}
+	a := meta.AlterPartition{ID: p.id.ID, Index: p.id.Index, LeaderEpoch: w.LeaderEpoch, PartitionEpoch: w.PartitionEpoch, Recovering: w.Recovering, Lossy: w.Lossy}
 	for _, m := range w.ISR {
 		a.ISR = append(a.ISR, meta.BrokerState{ID: m.ID, Epoch: m.Epoch})
 	}

@@ -42,6 +42,7 @@ type broker struct {
 	epoch       int64 // of its registration, -1 before
 	previous    int64 // the epoch it was registered under when it stopped cleanly
 	asks        int64 // when it asks again to be registered
+	replaces    int64 // the registration that its own is to replace, -1 none
 	replicas    map[partitionKey]*replica
 	tier        *tiering
 	cleared     map[partitionKey]bool // what this process has removed from the bucket
@@ -83,6 +84,10 @@ func (b *broker) boot() {
 	b.replicas, b.cleared = map[partitionKey]*replica{}, map[partitionKey]bool{}
 	b.applied -= w.rng.IntN(min(b.applied, 12) + 1)
 	b.image = w.quorum.images[b.applied]
+	b.replaces = -1
+	if have, ok := b.image.Brokers[b.id]; ok {
+		b.replaces = have.Epoch
+	}
 	b.controller = nil
 	b.tier = newTiering(b)
 	w.tell("%s starts, applied %d, previous epoch %d", b.name, b.applied, b.previous)
@@ -215,7 +220,7 @@ func (b *broker) register() {
 	b.w.soon(b, b.asks-b.w.now, b.register)
 	r := meta.Registration{
 		ID: b.id, Host: b.name, Port: 9092, Incarnation: b.incarnation, Fenced: true,
-		PreviousEpoch: b.previous,
+		PreviousEpoch: b.previous, Replaces: b.replaces,
 	}
 	b.ask(b.name+" registers", func(at *broker, img *meta.Image) (any, []meta.Change, error) {
 		for _, want := range at.watch(img, meta.SessionTick{}) {
@@ -223,7 +228,14 @@ func (b *broker) register() {
 		}
 		changes, err := b.w.decisions.Register(img, r, at.sessions.Alive(img, r, at.w.clock()))
 		return nil, changes, err
-	}, func(any, error) { b.pull() })
+	}, func(_ any, err error) {
+		var stale *meta.StaleRegistration
+		if errors.As(err, &stale) && r.Incarnation == b.incarnation && stale.Epoch != b.replaces {
+			b.replaces, b.asks = stale.Epoch, 0
+			b.w.soon(b, 1, b.register)
+		}
+		b.pull()
+	})
 }
 
 // registered looks for this process's own registration in the image.
@@ -260,7 +272,7 @@ func (b *broker) heartbeat() {
 	}, func(_ any, err error) {
 		if errors.Is(err, meta.ErrStaleBrokerEpoch) && b.epoch == h.Epoch && int64(b.image.Index) >= h.Epoch {
 			b.w.tell("%s has lost its registration", b.name) // to a late request of an earlier start
-			b.previous, b.epoch = b.epoch, -1
+			b.previous, b.replaces, b.epoch = b.epoch, b.epoch, -1
 			b.register()
 			return
 		}

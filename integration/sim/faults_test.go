@@ -39,6 +39,18 @@ var misfortunes = []struct {
 	fn    func(*world)
 }{
 	{faultKill, 6, func(w *world) { w.fell((*broker).kill) }},
+	{faultKill, 4, func(w *world) {
+		for _, b := range w.brokers {
+			if b.up && b.epoch < 0 && b.asks > 0 && w.one(2) { // as it starts: what it asked for may yet be done
+				b.kill()
+				w.after(w.rng.Int64N(20), func() {
+					if !b.up {
+						b.boot()
+					}
+				})
+			}
+		}
+	}},
 	{faultPower, 6, func(w *world) { w.fell((*broker).powerLoss) }},
 	{faultStop, 4, func(w *world) {
 		if b := w.someBroker(); b != nil && b.epoch >= 0 {

@@ -277,16 +277,10 @@ func (x *broker) ask(what string, decide func(*broker, *meta.Image) (any, []meta
 		}
 	}
 	to, late := x.controller, int64(0)
-	if w.one(12) && !w.healed {
+	if often := x.epoch < 0 && w.one(3); (often || w.one(12)) && !w.healed { // a process that starts may well not live to see an answer
 		late = w.between(200, 3*sessionMillis) // given up long before it gets there
 	}
-	registers, life := x.epoch < 0, x.life
 	w.sendLate(x, to, late, func() {
-		if registers && x.life != life {
-			// A dead start's registration ends with its connection: taken after its
-			// successor's it would say of a sound disk that it is an old one.
-			return
-		}
 		to.control(&request{
 			what:   what,
 			decide: func(img *meta.Image) (any, []meta.Change, error) { return decide(to, img) },

@@ -63,7 +63,7 @@ func (r *replica) apply(t *meta.Topic, p *meta.Partition) {
 		r.retention = n
 	}
 	l := isr.Leadership{
-		Leader: p.Leader, Epoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch, Replicas: p.Replicas, ISR: p.ISR,
+		Leader: p.Leader, Epoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch, Replicas: p.Replicas, ISR: p.ISR, ELR: p.ELR,
 		MinISR: minISROf(t), Recovering: p.Recovering, Unclean: uncleanOf(p),
 	}
 	switch {
@@ -267,7 +267,7 @@ func (r *replica) propose() {
 	}
 	r.w.oracle.quorum(r)
 	r.asking, r.askEnds = true, r.w.now+300+r.w.rng.Int64N(600)
-	wish := meta.AlterPartition{ID: r.key.id, Index: r.key.index, LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch, Recovering: p.Recovering}
+	wish := meta.AlterPartition{ID: r.key.id, Index: r.key.index, LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch, Recovering: p.Recovering, Lossy: p.Lossy}
 	for _, m := range p.ISR {
 		wish.ISR = append(wish.ISR, meta.BrokerState{ID: m.ID, Epoch: m.Epoch})
 	}

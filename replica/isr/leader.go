@@ -26,7 +26,9 @@ type Leader struct {
 
 	replicas       []int32
 	committed      []int32  // as the controller has it
+	elr            []int32  // as the controller has it: those who would be elected after the in-sync set
 	proposed       []int32  // the change on its way to the controller; nil when there is none
+	lossy          []int32  // of proposed: those who go because they lost what they had acknowledged
 	members        []Member // of proposed, as the starts of brokers that were judged; a later start of one is another matter
 	doubtful       bool     // proposed may have been committed or may still be: an answer is missing
 	refused        bool     // doubtful, and a later try was refused
@@ -53,7 +55,7 @@ type Fetch struct {
 	ID          int32
 	BrokerEpoch int64
 	LeaderEpoch int32
-	End         int64
+	End         int64 // with what is damaged there, and what follows it, taken off: it does not have that
 	LeaderEnd   int64 // this replica's end, counted or not
 	Now         int64 // steady milliseconds
 }
@@ -72,6 +74,7 @@ type Leadership struct {
 	PartitionEpoch int32
 	Replicas       []int32
 	ISR            []int32
+	ELR            []int32
 	MinISR         int
 	Recovering     bool  // elected uncleanly, and its log is not whole yet
 	Unclean        int32 // leader epoch of the newest unclean election, −1 none
@@ -82,7 +85,7 @@ type Leadership struct {
 func Lead(self int32, l Leadership, start, hw, now int64) Leader {
 	return Leader{
 		self: self, epoch: l.Epoch, epochStart: start, minISR: l.MinISR,
-		replicas: l.Replicas, committed: l.ISR, partitionEpoch: l.PartitionEpoch,
+		replicas: l.Replicas, committed: l.ISR, elr: l.ELR, partitionEpoch: l.PartitionEpoch,
 		own: NoProgress, hw: hw, since: now, recovering: l.Recovering,
 	}
 }
@@ -94,7 +97,7 @@ func (s *Leader) Update(l Leadership) bool {
 	if l.PartitionEpoch > s.partitionEpoch {
 		s.partitionEpoch = l.PartitionEpoch
 		s.replicas = l.Replicas
-		s.committed = l.ISR
+		s.committed, s.elr = l.ISR, l.ELR
 		s.recovering = l.Recovering
 		s.settle() // the controller has moved on: whatever was on its way is decided or stale
 		s.forgetOutsiders()
@@ -103,7 +106,9 @@ func (s *Leader) Update(l Leadership) bool {
 }
 
 // settle forgets the proposal: its outcome is known.
-func (s *Leader) settle() { s.proposed, s.members, s.doubtful, s.refused = nil, nil, false, false }
+func (s *Leader) settle() {
+	s.proposed, s.members, s.lossy, s.doubtful, s.refused = nil, nil, nil, false, false
+}
 
 // Proposal is a wanted in-sync set, as a compare-and-swap on the partition epoch it was made under.
 type Proposal struct {
@@ -111,6 +116,8 @@ type Proposal struct {
 	PartitionEpoch int32
 	ISR            []Member
 	Recovering     bool
+	// Lossy are replicas that lack records they had acknowledged. Nobody may elect them for having been in sync.
+	Lossy []int32
 }
 
 // Member names a broker as of one start; Epoch −1 when it has not fetched in this leader epoch.
@@ -146,12 +153,33 @@ func (s *Leader) Propose(c Cluster) (Proposal, bool) {
 			set = s.committed
 		}
 		s.proposed, s.members = slices.Clone(set), s.membersOf(set, c.SelfEpoch)
+		s.lossy = s.losers(set)
 	}
-	p := Proposal{LeaderEpoch: s.epoch, PartitionEpoch: s.partitionEpoch, ISR: slices.Clone(s.members)}
+	p := Proposal{LeaderEpoch: s.epoch, PartitionEpoch: s.partitionEpoch, ISR: slices.Clone(s.members), Lossy: slices.Clone(s.lossy)}
 	if s.refused {
-		p.ISR = s.membersOf(set, c.SelfEpoch)
+		p.ISR, p.Lossy = s.membersOf(set, c.SelfEpoch), nil
 	}
 	return p, true
+}
+
+// losers are the members of the in-sync set and of the ELR, outside a new set, that by their own fetches lack what they had.
+func (s *Leader) losers(set []int32) []int32 {
+	var list []int32
+	for _, of := range [][]int32{s.committed, s.elr} {
+		for _, id := range of {
+			if s.lost(id) && !slices.Contains(set, id) && !slices.Contains(list, id) {
+				list = append(list, id)
+			}
+		}
+	}
+	return list
+}
+
+// lost says whether a replica has said in this epoch that it has less than is committed. Of a member of the in-sync set or of the
+// ELR that is no lag: it had all of it once.
+func (s *Leader) lost(id int32) bool {
+	f, ok := s.followers[id]
+	return ok && f.end < s.hw
 }
 
 // membersOf names brokers as of the starts whose fetches are known here (KIP-903).
@@ -201,7 +229,7 @@ func (s *Leader) wanted(c Cluster) []int32 {
 			changed = true
 		}
 	}
-	if !changed {
+	if !changed && !slices.ContainsFunc(s.elr, s.lost) {
 		return nil
 	}
 	return set
@@ -210,7 +238,7 @@ func (s *Leader) wanted(c Cluster) []int32 {
 // lags says whether a member has to go: for too long it has not had all that this replica had, or it has less than it once
 // had acknowledged. The latter is no lag: it has lost what it had, and must not be elected for another moment.
 func (s *Leader) lags(id int32, c Cluster) bool {
-	if f, ok := s.followers[id]; ok && f.end < s.hw {
+	if s.lost(id) {
 		return true
 	}
 	return s.endOf(id) < c.LeaderEnd && c.Now-s.caughtUp(id) > c.LagMax

@@ -223,6 +223,37 @@ func TestMemberThatLostRecordsGoesAtOnce(t *testing.T) {
 	}
 }
 
+func TestWhoLostRecordsIsNamedSoThatNobodyElectsHim(t *testing.T) {
+	s := Lead(1, Leadership{Epoch: 5, PartitionEpoch: 1, Replicas: []int32{1, 2, 3, 4}, ISR: []int32{1, 2, 3}, ELR: []int32{4}, MinISR: 4}, 200, 100, 0)
+	fetched := func(id int32, end, now int64) {
+		s.Fetched(Fetch{ID: id, BrokerEpoch: 9, LeaderEpoch: 5, End: end, LeaderEnd: 100, Now: now})
+	}
+	c := cluster(1)
+	c.LeaderEnd = 400
+	fetched(3, 100, 1)
+	fetched(4, 100, 1)
+	if s.Wants(c) {
+		t.Fatal("one of the ELR that has everything has its place there")
+	}
+	fetched(4, 40, 1)
+	p, ok := s.Propose(c)
+	if !ok || len(p.ISR) != 3 || !slices.Equal(p.Lossy, []int32{4}) {
+		t.Fatalf("proposal %+v: 4 is in the ELR and lacks what is committed", p)
+	}
+	s.Rejected(1)
+	fetched(2, 99, 1)
+	p, _ = s.Propose(c)
+	if want := []Member{{1, 9}, {3, 9}}; !slices.Equal(p.ISR, want) || !slices.Equal(p.Lossy, []int32{2, 4}) {
+		t.Fatalf("proposal %+v, want %v without 2 and 4", p, want)
+	}
+	// Whoever only lags is no loser.
+	c.Now = 1000
+	s.Rejected(1)
+	if p, _ = s.Propose(c); len(p.ISR) != 1 || !slices.Equal(p.Lossy, []int32{2, 4}) {
+		t.Fatalf("proposal %+v: 3 lags, and has everything that is committed", p)
+	}
+}
+
 func TestFencedBrokerIsNotProposed(t *testing.T) {
 	s := led(1, []int32{1, 2}, []int32{1})
 	s.Fetched(Fetch{ID: 2, BrokerEpoch: 9, LeaderEpoch: 5, End: 400, LeaderEnd: 400, Now: 1})

@@ -24,6 +24,14 @@ const (
 	TagMetadataIndex uint32 = 10006
 	// TagRegistration is in a BrokerRegistration request: what Kafka's fields do not say.
 	TagRegistration uint32 = 10007
+	// TagReplaces is in a BrokerRegistration request: the epoch of the registration to be replaced.
+	TagReplaces uint32 = 10008
+	// TagLossy is in a partition of an AlterPartition request: replicas that lack what they had acknowledged.
+	TagLossy uint32 = 10009
+	// TagDamaged is in a partition of a Fetch request: the first offset that the follower has only damaged.
+	TagDamaged uint32 = 10010
+	// TagRefused is in a partition of a Fetch request: the offset from which on the follower got damaged records.
+	TagRefused uint32 = 10011
 )
 
 // SetInt64 sets a tag of one number.
@@ -45,6 +53,28 @@ func AppendInt64(dst []byte, tag uint32, v int64) []byte {
 	dst = binary.AppendUvarint(dst, uint64(tag))
 	dst = append(dst, 8)
 	return binary.BigEndian.AppendUint64(dst, uint64(v))
+}
+
+// SetInt32s sets a tag that is a run of numbers of four bytes.
+func SetInt32s(tags *kmsg.Tags, tag uint32, list []int32) {
+	b := make([]byte, 0, 4*len(list))
+	for _, v := range list {
+		b = binary.BigEndian.AppendUint32(b, uint32(v))
+	}
+	tags.Set(tag, b)
+}
+
+// Int32s reads a tag that is a run of numbers of four bytes; nil when it is not there or torn.
+func Int32s(tags *kmsg.Tags, tag uint32) []int32 {
+	b, ok := Raw(tags, tag)
+	if !ok || len(b)%4 != 0 {
+		return nil
+	}
+	list := make([]int32, len(b)/4)
+	for i := range list {
+		list[i] = int32(binary.BigEndian.Uint32(b[4*i:]))
+	}
+	return list
 }
 
 // SetIDs sets a tag that is a run of 16-byte ids.

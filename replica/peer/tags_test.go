@@ -40,6 +40,20 @@ func TestTagsHaveTheirDocumentedBytes(t *testing.T) {
 		t.Errorf("torn ids read as %v", got)
 	}
 
+	var lossy kmsg.Tags
+	SetInt32s(&lossy, TagLossy, []int32{3})
+	if want, got := []byte{0x99, 0x4e, 0x04, 0, 0, 0, 3}, lossy.AppendEach(nil); !bytes.Equal(got, want) {
+		t.Errorf("lossy replicas are % x, want % x", got, want)
+	}
+	SetInt32s(&lossy, TagLossy, []int32{3, 1 << 20})
+	if got := Int32s(&lossy, TagLossy); !slices.Equal(got, []int32{3, 1 << 20}) {
+		t.Errorf("read back as %v", got)
+	}
+	lossy.Set(TagLossy, make([]byte, 5))
+	if got := Int32s(&lossy, TagLossy); got != nil {
+		t.Errorf("torn numbers read as %v", got)
+	}
+
 	var at kmsg.Tags
 	n2 := Broker{ID: 2, Host: "n2", Port: 9092}
 	SetController(&at, n2)
