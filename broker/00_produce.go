@@ -149,14 +149,20 @@ func (s *Server) produceOne(r *request, op *produceOp, at int, t *kmsg.ProduceRe
 	}
 	var done replica.Appended
 	a := replica.AppendRequest{Acks: op.req.Acks, Version: r.version, Now: now}
-	if err == nil {
-		err = s.verified(r, op, p, records, &a)
-	}
-	reached := err == nil
-	if reached {
+	reached := false
+	for tries := 0; err == nil; tries++ {
+		if err = s.verified(r, op, p, records, &a); err != nil {
+			break
+		}
+		reached = true
 		r.c.appending = true
 		done, err = p.Append(records, a)
 		r.c.appending = false
+		// The marker of the transaction before may come right after the question whether this one is open: it is asked again.
+		if tries == txnAsksMax || !errors.Is(err, replica.ErrTxnEndedMeanwhile) {
+			break
+		}
+		err = nil
 	}
 	if err != nil {
 		part.recErrors = done.RecordErrors

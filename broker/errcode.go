@@ -183,6 +183,7 @@ var errcodes = slices.Concat(metaCodes, []errcode{
 	{replica.ErrOutOfOrderSequence, codeOutOfOrderSequence},
 	{replica.ErrStaleProducerEpoch, codeInvalidProducerEpoch}, // not PRODUCER_FENCED: an idempotent producer recovers
 	{replica.ErrInvalidTxnState, codeInvalidTxnState},
+	{replica.ErrTxnEndedMeanwhile, codeInvalidTxnState},
 	{replica.ErrStaleCoordinator, codeCoordinatorFenced},
 	{replica.ErrRecordsTooLarge, codeRecordListTooLarge},
 	{replica.ErrDiskFull, codeStorageError},

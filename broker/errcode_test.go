@@ -22,6 +22,7 @@ var internalErrors = map[string]string{
 	"hot.ErrOutOfOrderSequence":    "replica.ErrOutOfOrderSequence is the same value",
 	"hot.ErrStaleProducerEpoch":    "replica.ErrStaleProducerEpoch is the same value",
 	"hot.ErrInvalidTxnState":       "replica.ErrInvalidTxnState is the same value",
+	"hot.ErrTxnEndedMeanwhile":     "replica.ErrTxnEndedMeanwhile is the same value",
 	"hot.ErrStaleCoordinator":      "replica.ErrStaleCoordinator is the same value",
 	"hot.ErrNotContiguous":         "a follower's append: the fetcher starts over",
 	"hot.ErrSegmentGone":           "readers and the tier manager list segments anew",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/varvelog/varve/coordinator"
+	"github.com/varvelog/varve/meta/topic"
 )
 
 // txnStack is a stack with a topic of three partitions.
@@ -196,6 +198,48 @@ func TestTransactionsAreListedAndDescribed(t *testing.T) {
 	}
 	if _, err := adm.ListTransactions(ctx, nil, nil); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// outrun makes every question whether a transaction is open look as if the marker of the one before had come right after it.
+type outrun struct {
+	Partitions
+	asked sync.Map // by producer and epoch
+}
+
+type outrunPartition struct {
+	Partition
+	by *outrun
+}
+
+func (o *outrun) Partition(name string, index int32) (Partition, error) {
+	p, err := o.Partitions.Partition(name, index)
+	return outrunPartition{p, o}, err
+}
+
+func (o *outrun) PartitionByID(id topic.ID, index int32) (Partition, error) {
+	p, err := o.Partitions.PartitionByID(id, index)
+	return outrunPartition{p, o}, err
+}
+
+func (p outrunPartition) TxnGuard(producerID int64, epoch int16) (int32, bool, error) {
+	guard, open, err := p.Partition.TxnGuard(producerID, epoch)
+	if _, again := p.by.asked.LoadOrStore([2]int64{producerID, int64(epoch)}, true); !again && guard > 1 {
+		guard--
+	}
+	return guard, open, err
+}
+
+// The marker of a transaction may be written while its producer, which has its answer, begins the next.
+func TestNextTransactionBeginsWhileTheMarkerOfTheLastIsWritten(t *testing.T) {
+	s, ctx := txnStack(t)
+	s.deps.Partitions = &outrun{Partitions: s.deps.Partitions}
+	c := s.client(t, kgo.TransactionalID("t1"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	for i := range 5 {
+		produceTxn(t, ctx, c, fmt.Sprint("round-", i), 3, kgo.TryCommit)
+	}
+	if got := s.read(t, ctx, "events"); len(got) != 15 {
+		t.Errorf("%d of 15 records are there", len(got))
 	}
 }
 

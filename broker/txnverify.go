@@ -23,6 +23,9 @@ var errTxnUnverified = errors.New("broker: the transaction could not be verified
 const (
 	txnRetryPause = 5 * time.Millisecond
 	txnRetryMax   = time.Second
+	// txnAsksMax bounds how often a partition's batch is verified anew because a marker came meanwhile. A producer that begins a
+	// transaction has one to wait for, that of its last one.
+	txnAsksMax = 3
 )
 
 // verifyTxn asks the transaction's coordinator whether a partition is part of the producer's open transaction, or, with add,

@@ -41,6 +41,11 @@ var (
 	// ongoing transaction here, or a plain one comes in the middle of one.
 	ErrInvalidTxnState = errors.New("invalid transaction state")
 
+	// ErrTxnEndedMeanwhile is returned, with ErrInvalidTxnState, when a marker of
+	// the producer came after TxnGuard was asked: the coordinator's word may be
+	// of the transaction that it ended, and has to be asked for again.
+	ErrTxnEndedMeanwhile = errors.New("a transaction of the producer ended meanwhile")
+
 	// ErrStaleCoordinator is returned when a transaction marker comes from a
 	// coordinator with a lower epoch than the last one's.
 	ErrStaleCoordinator = errors.New("stale transaction coordinator epoch")

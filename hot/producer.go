@@ -106,8 +106,8 @@ func (ps *producers) check(b batch.Batch, m *marker, o *AppendOptions) (repeat p
 	epoch := b.ProducerEpoch()
 	if p == nil {
 		if b.Transactional() && o.Origin == Client {
-			if !o.verified(0) {
-				return repeat, false, fmt.Errorf("producer %d has no transaction here: %w", id, ErrInvalidTxnState)
+			if err := o.verified(0); err != nil {
+				return repeat, false, fmt.Errorf("producer %d: %w", id, err)
 			}
 			if o.TxnV2 && b.BaseSequence() != 0 {
 				return repeat, false, fmt.Errorf("producer %d is unknown here and starts at sequence %d: %w", id, b.BaseSequence(), ErrOutOfOrderSequence)
@@ -134,8 +134,10 @@ func (ps *producers) check(b batch.Batch, m *marker, o *AppendOptions) (repeat p
 
 func checkTxn(p *producer, b batch.Batch, o *AppendOptions) error {
 	switch {
-	case b.Transactional() && !p.inTxn(b.ProducerEpoch()) && o.Origin == Client && !o.verified(p.ends):
-		return fmt.Errorf("producer %d has no transaction here: %w", p.id, ErrInvalidTxnState)
+	case b.Transactional() && !p.inTxn(b.ProducerEpoch()) && o.Origin == Client:
+		if err := o.verified(p.ends); err != nil {
+			return fmt.Errorf("producer %d: %w", p.id, err)
+		}
 	case !b.Transactional() && p.txnFirst >= 0 && b.ProducerEpoch() == p.epoch:
 		return fmt.Errorf("producer %d has a transaction open since offset %d, this batch is not part of one: %w", p.id, p.txnFirst, ErrInvalidTxnState)
 	}

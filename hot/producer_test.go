@@ -80,7 +80,7 @@ func TestProducerRulesFollowKafka(t *testing.T) {
 		"an end that came while the coordinator was asked makes its answer worthless": {
 			{batch: produced(1, 0, 0, 1, true), opts: AppendOptions{TxnVerified: true, TxnGuard: 1}, dup: -1},
 			{batch: marker(batch.Abort, 0, 0), opts: coord, dup: -1},
-			{batch: produced(1, 0, 1, 1, true), opts: AppendOptions{TxnVerified: true, TxnGuard: 1}, want: ErrInvalidTxnState},
+			{batch: produced(1, 0, 1, 1, true), opts: AppendOptions{TxnVerified: true, TxnGuard: 1}, want: ErrTxnEndedMeanwhile},
 			{batch: produced(1, 0, 1, 1, true), opts: AppendOptions{TxnVerified: true, TxnGuard: 2}, dup: -1},
 		},
 		"marker of an old coordinator is refused": {

@@ -1,5 +1,7 @@
 package hot
 
+import "fmt"
+
 // TxnGuard is to be asked for before the coordinator is asked whether a
 // producer's transaction is open, and given with the append that relies on the
 // answer (AppendOptions.TxnGuard). Between the two a marker may end that very
@@ -19,8 +21,14 @@ func (l *Log) TxnGuard(producerID int64, epoch int16) (guard int32, open bool, e
 	return p.ends + 1, p.inTxn(epoch), nil
 }
 
-// verified says whether the coordinator's word holds for a producer whose
+// verified says why the coordinator's word does not hold for a producer whose
 // transactions have ended that many times.
-func (o *AppendOptions) verified(ends int32) bool {
-	return o.TxnVerified && (o.TxnGuard == 0 || o.TxnGuard == ends+1)
+func (o *AppendOptions) verified(ends int32) error {
+	switch {
+	case !o.TxnVerified:
+		return fmt.Errorf("no transaction is open here: %w", ErrInvalidTxnState)
+	case o.TxnGuard != 0 && o.TxnGuard != ends+1:
+		return fmt.Errorf("%w: %w", ErrInvalidTxnState, ErrTxnEndedMeanwhile)
+	}
+	return nil
 }

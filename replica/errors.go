@@ -63,6 +63,9 @@ var (
 	// ErrInvalidTxnState is returned when a transactional append has no ongoing transaction, or a plain one comes in the middle
 	// of one.
 	ErrInvalidTxnState = hot.ErrInvalidTxnState
+	// ErrTxnEndedMeanwhile is returned, with ErrInvalidTxnState, when a marker of the producer came between TxnGuard and the
+	// append: the coordinator has to be asked again.
+	ErrTxnEndedMeanwhile = hot.ErrTxnEndedMeanwhile
 	// ErrStaleCoordinator is returned when a transaction marker comes from a coordinator with a lower epoch than the last one's.
 	ErrStaleCoordinator = hot.ErrStaleCoordinator
 	// ErrDiskFull is returned when free space is below the reserve.
