@@ -11,8 +11,11 @@ import (
 //	v1 member type (KIP-1099)
 var apiConsumerGroupDescribe = api{key: 69, name: "ConsumerGroupDescribe", min: 0, max: 1, handle: typed((*Server).consumerGroupDescribe)}
 
-// consumerMember is the member type of one that speaks the consumer protocol.
-const consumerMember int8 = 1
+// Member types: of those that speak the classic protocol, and the consumer protocol.
+const (
+	classicMember  int8 = 0
+	consumerMember int8 = 1
+)
 
 func (s *Server) consumerGroupDescribe(r *request, q *kmsg.ConsumerGroupDescribeRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrConsumerGroupDescribeResponse()
@@ -41,6 +44,9 @@ func describeConsumer(from *coordinator.ConsumerMemberDescription) kmsg.Consumer
 	m := kmsg.NewConsumerGroupDescribeResponseGroupMember()
 	m.MemberID, m.InstanceID, m.RackID, m.MemberEpoch = from.MemberID, from.InstanceID, from.RackID, from.Epoch
 	m.ClientID, m.ClientHost, m.MemberType = from.ClientID, from.ClientHost, consumerMember
+	if from.Classic {
+		m.MemberType = classicMember
+	}
 	m.SubscribedTopics, m.SubscribedTopicRegex = from.Topics, from.Regex
 	m.Assignment, m.TargetAssignment = describeAssignment(from.Assigned), describeAssignment(from.Target)
 	return m

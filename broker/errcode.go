@@ -218,6 +218,7 @@ var errcodes = slices.Concat(metaCodes, []errcode{
 	{coordinator.ErrFencedMemberEpoch, codeFencedMemberEpoch},
 	{coordinator.ErrStaleMemberEpoch, codeStaleMemberEpoch},
 	{coordinator.ErrUnreleasedInstance, codeUnreleasedInstanceID},
+	{coordinator.ErrOldCommit, codeUnsupportedVersion},
 	{coordinator.ErrFencedStateEpoch, codeFencedStateEpoch},
 	{coordinator.ErrFencedLeaderEpoch, codeFencedLeaderEpoch},
 	{coordinator.ErrShareStateUnknown, codeUnknownTopicOrPartition},

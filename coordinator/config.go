@@ -19,6 +19,8 @@ type Config struct {
 	// Of groups of the consumer protocol (KIP-848); the assignors with the default first.
 	ConsumerSessionMillis, ConsumerHeartbeatMillis, ConsumerSizeMax int32
 	ConsumerAssignors                                               []string
+	ConsumerAssignmentMillis                                        int32 // the least time between two assignments; 0: none
+	Migration                                                       Migration
 
 	OffsetMetadataBytesMax int32
 
@@ -73,6 +75,8 @@ func ConfigFrom(b *conf.Broker) Config {
 		ConsumerHeartbeatMillis:     b.GroupConsumerHeartbeatIntervalMillis,
 		ConsumerSizeMax:             b.GroupConsumerMaxSize,
 		ConsumerAssignors:           b.GroupConsumerAssignors,
+		ConsumerAssignmentMillis:    b.GroupConsumerAssignmentIntervalMillis,
+		Migration:                   migrationOf(b.GroupConsumerMigrationPolicy),
 		OffsetMetadataBytesMax:      b.OffsetMetadataMaxBytes,
 		OffsetsRetentionMillis:      int64(b.OffsetsRetentionMinutes) * 60_000,
 		OffsetsRetentionCheckMillis: b.OffsetsRetentionCheckIntervalMillis,

@@ -54,6 +54,7 @@ type consumerGroup struct {
 	hash        int64 // of the subscribed topics, as the epoch knows them
 	seen        int64 // topicsView.version that hash was compared with
 	targetEpoch int32 // the epoch that target is for
+	targetAt    int64 // time of day at which it was worked out, milliseconds; 0: the next may be at once
 	target      map[string]assignment
 	members     map[string]*consumerMember
 	static      map[string]string // instance id → member id
@@ -81,8 +82,9 @@ type consumerMember struct {
 	rebalanceMillis          int32
 	epoch, previous          int32
 	state                    memberState
-	assigned                 assignment // what it may read
-	revoking                 assignment // what it has yet to give up
+	assigned                 assignment     // what it may read
+	revoking                 assignment     // what it has yet to give up
+	classic                  *classicMember // nil: it speaks the consumer protocol
 }
 
 // firstEpoch is a group's before anybody has joined, as Kafka counts.
@@ -191,6 +193,16 @@ func (g *consumerGroup) assignorName(configured []string) string {
 		}
 	}
 	return best
+}
+
+// holds is what a member has and what it has yet to give up.
+func (m *consumerMember) holds() assignment {
+	if len(m.revoking) == 0 {
+		return m.assigned
+	}
+	all := maps.Clone(m.assigned)
+	maps.Copy(all, m.revoking)
+	return all
 }
 
 func (m *consumerMember) clone() *consumerMember {

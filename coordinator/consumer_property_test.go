@@ -149,6 +149,7 @@ func TestConsumerGroupsShareOutEveryPartitionOnce(t *testing.T) {
 // settle lets everybody speak until nothing changes; then everybody has its target, and the target is a fair one.
 func (w *consumerWorld) settle() {
 	for range 12 {
+		w.now += int64(w.cfg.ConsumerAssignmentMillis) // they may have to wait for the next assignment
 		for _, p := range w.peers {
 			for w.beat(p, true) {
 			}

@@ -114,7 +114,14 @@ func showConsumerRecord(r record) string {
 		return fmt.Sprintf("%s %v", out, g.regexes["x"].topics)
 	case keyConsumerMember:
 		m := g.members["x"]
-		return fmt.Sprintf("%s topics=%v regex=%s instance=%s", out, m.names, m.regex, text(m.instance))
+		out = fmt.Sprintf("%s topics=%v regex=%s instance=%s", out, m.names, m.regex, text(m.instance))
+		if m.classic != nil {
+			out += fmt.Sprintf(" classic session=%d", m.classic.sessionMillis)
+			for _, p := range m.classic.protocols {
+				out += fmt.Sprintf(" %s(%s)", p.Name, showMetadata(p.Metadata))
+			}
+		}
+		return out
 	}
 	m := g.members["x"]
 	return fmt.Sprintf("%s epoch=%d previous=%d state=%d has%s gives up%s", out, m.epoch, m.previous, m.state,

@@ -53,30 +53,35 @@ func (c *core) checkHeartbeat(q *ConsumerHeartbeatRequest) error {
 	return nil
 }
 
-// consumerOf finds the consumer group of that name, making one when a member joins a group that nobody is in.
-func (c *core) consumerOf(name string, join bool) (*group, error) {
-	g := c.group(name)
+// consumerOf finds the consumer group that a heartbeat is for, making one when a member joins a group that nobody is in, or one of
+// the classic protocol.
+func (c *core) consumerOf(q *ConsumerHeartbeatRequest) (*group, error) {
+	join := q.MemberEpoch == joinEpoch
+	g := c.group(q.Group)
 	switch {
 	case g != nil && g.consumer != nil:
 		return g, nil
 	case !join && g == nil:
-		return nil, refuse(ErrUnknownGroup, "Consumer group %s not found.", name)
-	case !join, g != nil && (g.state != Empty || len(g.members) > 0):
-		return nil, refuse(ErrUnknownGroup, "Group %s is not a consumer group.", name)
+		return nil, refuse(ErrUnknownGroup, "Consumer group %s not found.", q.Group)
+	case !join:
+		return nil, refuse(ErrUnknownGroup, "Group %s is not a consumer group.", q.Group)
+	case g != nil && (g.state != Empty || len(g.members) > 0):
+		known := g.members[q.MemberID] != nil
+		if q.InstanceID != nil {
+			_, static := g.static[*q.InstanceID]
+			known = known || static
+		}
+		if !known && len(g.members) == int(c.cfg.ConsumerSizeMax) {
+			return nil, fullError(c)
+		}
+		return c.upgrade(g)
 	case g == nil:
-		g = c.groupOrNew(name)
+		g = c.groupOrNew(q.Group)
 	}
-	if g.persisted {
-		c.write(groupTombstone(name))
-		g.persisted = false
-	}
-	bare := newGroup(name, c.wall())
-	bare.offsets, bare.txns, bare.consumer = g.offsets, g.txns, newConsumerGroup(c.wall())
-	for id := range g.pending {
-		c.cancelSession(g, id)
-	}
-	c.groups[name] = bare
-	return bare, nil
+	c.endClassic(g)
+	g = c.replaced(g)
+	g.consumer = newConsumerGroup(c.wall())
+	return g, nil
 }
 
 // consumerBeat takes a heartbeat of a member that is or wants to be in the group.
@@ -86,8 +91,7 @@ func (c *core) consumerBeat(e event, q *ConsumerHeartbeatRequest, r *ConsumerHea
 			return err
 		}
 	}
-	join := q.MemberEpoch == joinEpoch
-	g, err := c.consumerOf(q.Group, join)
+	g, err := c.consumerOf(q)
 	if err != nil {
 		return err
 	}
@@ -95,34 +99,60 @@ func (c *core) consumerBeat(e event, q *ConsumerHeartbeatRequest, r *ConsumerHea
 		q.MemberID = e.newID
 		r.MemberID = q.MemberID
 	}
-	m, fresh, err := c.consumerMember(g, q)
+	was, fresh, err := c.consumerMember(g, q)
 	if err != nil {
 		c.settle(g)
 		return err
 	}
-	was := m
-	m = m.clone()
-	changed := m.take(q)
-	if fresh || changed {
-		c.write(consumerMemberRecord(g.id, m))
+	m := was.clone()
+	m.take(q)
+	if was.classic != nil {
+		// It goes on with the consumer protocol: nobody waits for it to join or sync.
+		c.timers.cancel(timerKey{timerJoin, g.id, m.id})
+		c.timers.cancel(timerKey{timerSync, g.id, m.id})
 	}
-	g.consumer.put(m)
-	resubscribed := c.resolve(g)
-	if fresh || changed && !was.reads(m) || resubscribed || c.topicsChanged(g) {
-		c.bump(g)
-	}
-	if c.view != nil && g.consumer.targetEpoch < g.consumer.epoch {
-		c.retarget(g)
-	}
-	m = c.reconcile(g, m, q.Owned)
+	resubscribed := c.enrol(g, was, m)
+	c.retargetIfDue(g)
+	m = c.reconcile(g, m, q.Owned, resubscribed)
 	c.setSession(g, m.id, c.consumerSetting(g.id, "consumer.session.timeout.ms", c.cfg.ConsumerSessionMillis))
 	r.MemberEpoch = m.epoch
 	r.HeartbeatMillis = int32(c.consumerSetting(g.id, "consumer.heartbeat.interval.ms", c.cfg.ConsumerHeartbeatMillis))
-	full := join || q.RebalanceMillis != -1 && (q.Topics != nil || q.Regex != nil) && q.Owned != nil
+	full := q.MemberEpoch == joinEpoch || q.RebalanceMillis != -1 && (q.Topics != nil || q.Regex != nil) && q.Owned != nil
 	if full || fresh || !was.assigned.same(m.assigned) {
 		r.HasAssignment, r.Assigned = true, grouped(m.assigned, nil)
 	}
 	return nil
+}
+
+// enrol puts a member into the group as it is now, in place of what it was. If that, or the topics there are, changes what the
+// group reads, another epoch of the group begins. It reports whether the member subscribes to something else.
+func (c *core) enrol(g *group, was, m *consumerMember) (resubscribed bool) {
+	cg := g.consumer
+	if cg.members[m.id] == nil || !was.sameAs(m) {
+		c.write(consumerMemberRecord(g.id, m))
+	}
+	assignor := cg.assignorName(c.cfg.ConsumerAssignors)
+	cg.put(m)
+	resubscribed = !slices.Equal(was.names, m.names) || was.regex != m.regex
+	resolved := c.resolve(g)
+	if resubscribed || resolved || !same(was.rack, m.rack) || assignor != cg.assignorName(c.cfg.ConsumerAssignors) || c.topicsChanged(g) {
+		c.bump(g)
+	}
+	return resubscribed
+}
+
+// full says whether the group has no room for another member. Who has a place already keeps it.
+func (c *core) full(cg *consumerGroup, id string, instance *string) bool {
+	if instance != nil {
+		if _, ok := cg.static[*instance]; ok {
+			return false
+		}
+	}
+	return cg.members[id] == nil && len(cg.members) >= int(c.cfg.ConsumerSizeMax)
+}
+
+func fullError(c *core) error {
+	return refuse(ErrGroupFull, "The consumer group has reached its maximum capacity of %d members.", c.cfg.ConsumerSizeMax)
 }
 
 // consumerSetting is a group's own setting, or the broker's.
@@ -151,8 +181,8 @@ func (c *core) consumerMember(g *group, q *ConsumerHeartbeatRequest) (m *consume
 	switch {
 	case m == nil && !join:
 		return nil, false, refuse(ErrUnknownMember, "Member %s is not a member of group %s.", q.MemberID, g.id)
-	case m == nil && len(cg.members) >= int(c.cfg.ConsumerSizeMax):
-		return nil, false, refuse(ErrGroupFull, "The consumer group has reached its maximum capacity of %d members.", c.cfg.ConsumerSizeMax)
+	case c.full(cg, q.MemberID, q.InstanceID):
+		return nil, false, fullError(c)
 	case m == nil:
 		return &consumerMember{
 			id: q.MemberID, instance: q.InstanceID, rebalanceMillis: -1, assigned: assignment{}, revoking: assignment{},
@@ -166,27 +196,34 @@ func (c *core) takeOver(g *group, old *consumerMember, q *ConsumerHeartbeatReque
 	switch {
 	case q.MemberEpoch != joinEpoch:
 		return nil, false, refuse(ErrFencedInstance, "Static member %s with instance id %s was fenced by member %s.", q.MemberID, *q.InstanceID, old.id)
-	case old.epoch != leaveStaticEpoch:
+	case old.epoch != leaveStaticEpoch && old.classic == nil:
 		return nil, false, refuse(ErrUnreleasedInstance, "Static member %s with instance id %s cannot join the group because the instance id is owned by %s member.", q.MemberID, *q.InstanceID, old.id)
 	}
+	return c.succeed(g, old, q.MemberID), false, nil
+}
+
+// succeed puts another member in the place of a static one.
+func (c *core) succeed(g *group, old *consumerMember, id string) *consumerMember {
 	m := old.clone()
-	m.id, m.epoch, m.previous = q.MemberID, joinEpoch, leaveStaticEpoch
+	m.id, m.epoch, m.previous = id, joinEpoch, joinEpoch
 	target := g.consumer.target[old.id]
 	c.forget(g, old)
+	c.write(consumerMemberRecord(g.id, m))
 	if target != nil {
 		g.consumer.target[m.id] = target
 		c.write(consumerTargetRecord(g.id, m.id, target))
 	}
-	c.write(consumerMemberRecord(g.id, m))
 	g.consumer.put(m)
 	c.write(consumerCurrentRecord(g.id, m))
-	return m, false, nil
+	return m
 }
 
 // checkEpoch decides whether a heartbeat is from the member as it is now. One epoch back is, too, if it says that it owns no
 // more than it may: then the answer to it was lost.
 func (m *consumerMember) checkEpoch(q *ConsumerHeartbeatRequest) error {
 	switch {
+	case m.state == memberUnknown && (q.Owned == nil || len(q.Owned) > 0):
+		return refuse(ErrFencedMemberEpoch, "The consumer group member is in a unknown state. The member must abandon all its partitions and rejoin.")
 	case q.MemberEpoch == joinEpoch || q.MemberEpoch == m.epoch:
 		return nil
 	case q.MemberEpoch > m.epoch:
@@ -209,41 +246,36 @@ func (m *consumerMember) owns(list []TopicPartitions) bool {
 	return true
 }
 
-// take takes over what a heartbeat says of its member, and reports whether anything is new.
-func (m *consumerMember) take(q *ConsumerHeartbeatRequest) (changed bool) {
+// take takes over what a heartbeat says of its member.
+func (m *consumerMember) take(q *ConsumerHeartbeatRequest) {
 	set := func(to **string, v *string) {
-		if v != nil && (*to == nil || **to != *v) {
-			*to, changed = v, true
+		if v != nil {
+			*to = v
 		}
 	}
 	set(&m.instance, q.InstanceID)
 	set(&m.rack, q.RackID)
 	set(&m.assignor, q.Assignor)
-	if m.clientID != q.ClientID || m.clientHost != q.ClientHost {
-		m.clientID, m.clientHost, changed = q.ClientID, q.ClientHost, true
-	}
-	if q.RebalanceMillis != -1 && q.RebalanceMillis != m.rebalanceMillis {
-		m.rebalanceMillis, changed = q.RebalanceMillis, true
+	m.clientID, m.clientHost, m.classic = q.ClientID, q.ClientHost, nil
+	if q.RebalanceMillis != -1 {
+		m.rebalanceMillis = q.RebalanceMillis
 	}
 	if q.Topics != nil {
-		names := slices.Clone(q.Topics)
-		slices.Sort(names)
-		names = slices.Compact(names)
-		if !slices.Equal(names, m.names) {
-			m.names, changed = names, true
-		}
+		m.names = sortedDistinct(slices.Clone(q.Topics))
 	}
-	if q.Regex != nil && *q.Regex != m.regex {
-		m.regex, changed = *q.Regex, true
+	if q.Regex != nil {
+		m.regex = *q.Regex
 	}
-	return changed
 }
 
-// reads says whether two states of a member subscribe to the same, and would be assigned the same.
-func (m *consumerMember) reads(o *consumerMember) bool {
-	same := func(a, b *string) bool { return a == b || a != nil && b != nil && *a == *b }
-	return slices.Equal(m.names, o.names) && m.regex == o.regex && same(m.assignor, o.assignor) && same(m.rack, o.rack)
+// sameAs says whether the records of two states of a member would be the same.
+func (m *consumerMember) sameAs(o *consumerMember) bool {
+	return m.clientID == o.clientID && m.clientHost == o.clientHost && same(m.instance, o.instance) && same(m.rack, o.rack) &&
+		slices.Equal(m.names, o.names) && m.regex == o.regex && same(m.assignor, o.assignor) &&
+		m.rebalanceMillis == o.rebalanceMillis && m.classic.same(o.classic)
 }
+
+func same(a, b *string) bool { return a == b || a != nil && b != nil && *a == *b }
 
 // compileRegex reads a subscription's regular expression (RE2). The whole name has to match.
 func compileRegex(text string) (*regexp.Regexp, error) {

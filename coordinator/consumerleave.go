@@ -7,23 +7,17 @@ import (
 
 // consumerLeave takes a member out, or, of a static member that will be back, only notes that it is away.
 func (c *core) consumerLeave(q *ConsumerHeartbeatRequest) error {
-	if c.group(q.Group) == nil {
+	g := c.group(q.Group)
+	switch {
+	case g == nil:
 		return refuse(ErrUnknownGroup, "Group %s not found.", q.Group)
-	}
-	g, err := c.consumerOf(q.Group, false)
-	if err != nil {
-		return err
+	case g.consumer == nil:
+		return refuse(ErrUnknownGroup, "Group %s is not a consumer group.", q.Group)
 	}
 	cg := g.consumer
 	m := cg.members[q.MemberID]
-	if q.InstanceID != nil {
-		id, ok := cg.static[*q.InstanceID]
-		switch {
-		case !ok:
-			return refuse(ErrUnknownMember, "Instance id %s is unknown.", *q.InstanceID)
-		case id != q.MemberID:
-			return refuse(ErrFencedInstance, "Static member %s with instance id %s was fenced by member %s.", q.MemberID, *q.InstanceID, id)
-		}
+	if err := cg.named(q.MemberID, q.InstanceID); err != nil {
+		return err
 	}
 	if m == nil {
 		return refuse(ErrUnknownMember, "Member %s is not a member of group %s.", q.MemberID, g.id)
@@ -31,7 +25,10 @@ func (c *core) consumerLeave(q *ConsumerHeartbeatRequest) error {
 	if q.MemberEpoch == leaveStaticEpoch {
 		// Its partitions wait for it until its session ends. What it had to give up it has given up by leaving.
 		away := m.clone()
-		away.epoch, away.revoking = leaveStaticEpoch, make(assignment)
+		away.epoch, away.assigned, away.revoking = leaveStaticEpoch, make(assignment, len(m.assigned)), make(assignment)
+		for p := range m.assigned {
+			away.assigned[p] = 0 // whoever comes back under its name may commit what it had read
+		}
 		cg.put(away)
 		c.timers.cancel(timerKey{timerRevocation, g.id, m.id})
 		c.write(consumerCurrentRecord(g.id, away))
@@ -41,9 +38,15 @@ func (c *core) consumerLeave(q *ConsumerHeartbeatRequest) error {
 	return nil
 }
 
-// consumerGone removes a member for good; the others divide up what it had.
-func (c *core) consumerGone(g *group, m *consumerMember) {
-	c.forget(g, m)
+// consumerGone removes members for good; the others divide up what they had. When nobody is left but members of the classic
+// protocol, the group is one of that protocol from then on.
+func (c *core) consumerGone(g *group, gone ...*consumerMember) {
+	if len(gone) == 0 || c.downgrade(g, gone, true) {
+		return
+	}
+	for _, m := range gone {
+		c.forget(g, m)
+	}
 	c.resolve(g)
 	c.bump(g)
 	if len(g.consumer.members) == 0 {
@@ -55,14 +58,17 @@ func (c *core) consumerGone(g *group, m *consumerMember) {
 // forget removes what is known and written of a member.
 func (c *core) forget(g *group, m *consumerMember) {
 	c.cancelSession(g, m.id)
-	c.timers.cancel(timerKey{timerRevocation, g.id, m.id})
+	for _, kind := range []timerKind{timerRevocation, timerJoin, timerSync} {
+		c.timers.cancel(timerKey{kind, g.id, m.id})
+	}
 	g.consumer.drop(m)
 	c.write(record{key: consumerKey(keyConsumerCurrent, g.id, m.id)})
 	c.write(record{key: consumerKey(keyConsumerTarget, g.id, m.id)})
 	c.write(record{key: consumerKey(keyConsumerMember, g.id, m.id)})
 }
 
-// consumerTimedOut removes a member that was not heard of for its session, or that did not give up in time what it had to.
+// consumerTimedOut removes a member that was not heard of for its session, or that did not do in time what it had to: give
+// up partitions, join again, sync.
 func (c *core) consumerTimedOut(g *group, id string) {
 	if m := g.consumer.members[id]; m != nil {
 		c.consumerGone(g, m)
@@ -106,7 +112,7 @@ func (c *core) describeConsumer(e event, q describeConsumer) {
 	for _, m := range cg.list() {
 		md := ConsumerMemberDescription{
 			MemberID: m.id, InstanceID: m.instance, RackID: m.rack, ClientID: m.clientID, ClientHost: m.clientHost, Epoch: m.epoch,
-			Topics: m.names, Regex: &m.regex, Assigned: grouped(m.assigned, c.view), Target: grouped(cg.target[m.id], c.view),
+			Topics: m.names, Regex: &m.regex, Assigned: grouped(m.holds(), c.view), Classic: m.classic != nil, Target: grouped(cg.target[m.id], c.view),
 		}
 		d.Members = append(d.Members, md)
 	}
@@ -141,7 +147,7 @@ func (c *core) consumerLoaded(g *group) {
 	}
 	for _, m := range g.consumer.list() {
 		c.setSession(g, m.id, c.consumerSetting(g.id, "consumer.session.timeout.ms", c.cfg.ConsumerSessionMillis))
-		if m.state == memberUnrevoked {
+		if m.state == memberUnrevoked && m.classic == nil {
 			c.timers.set(timerKey{timerRevocation, g.id, m.id}, c.now+int64(max(m.rebalanceMillis, 0)))
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"hash/fnv"
 	"maps"
 	"slices"
+
+	"github.com/varvelog/varve/meta/topic"
 )
 
 // bump begins another epoch of the group: who reads what is to be worked out anew.
@@ -99,6 +101,22 @@ func (c *core) resolve(g *group) (changed bool) {
 	return changed
 }
 
+// retargetIfDue works out who is to read what if the group's epoch calls for it, and if the last time was long enough ago
+// (KIP-1263, consumer.assignment.interval.ms): members that come one after another share one assignment. Until then all go on
+// with the one there is.
+func (c *core) retargetIfDue(g *group) {
+	cg := g.consumer
+	if c.view == nil || cg.targetEpoch >= cg.epoch {
+		return
+	}
+	interval := c.consumerSetting(g.id, "consumer.assignment.interval.ms", c.cfg.ConsumerAssignmentMillis)
+	// A clock that was set back must not hold assignments up.
+	if since := c.wall() - cg.targetAt; cg.targetAt != 0 && since >= 0 && since < interval {
+		return
+	}
+	c.retarget(g)
+}
+
 // retarget works out who is to read what in the group's epoch.
 func (c *core) retarget(g *group) {
 	cg := g.consumer
@@ -109,75 +127,79 @@ func (c *core) retarget(g *group) {
 			c.write(consumerTargetRecord(g.id, id, cg.target[id]))
 		}
 	}
-	cg.targetEpoch = cg.epoch
-	c.write(consumerTargetEpochRecord(g.id, cg.targetEpoch, c.wall()))
+	cg.targetEpoch, cg.targetAt = cg.epoch, c.wall()
+	if len(cg.members) == 0 {
+		cg.targetAt = 0 // whoever comes next need not wait
+	}
+	c.write(consumerTargetEpochRecord(g.id, cg.targetEpoch, cg.targetAt))
 }
 
 // reconcile takes a member one step nearer to its target, given what it says it owns (nil: what it was told last), and writes
-// down what has changed.
-func (c *core) reconcile(g *group, m *consumerMember, owned []TopicPartitions) *consumerMember {
-	next := g.consumer.advance(m, owned)
-	if mine := next.assigned.within(c.view, g.consumer.subscribed(next)); !mine.same(next.assigned) {
-		next = next.clone()
-		next.assigned = mine
+// down what has changed. resubscribed says that it subscribes to something else than before.
+func (c *core) reconcile(g *group, m *consumerMember, owned []TopicPartitions, resubscribed bool) *consumerMember {
+	cg := g.consumer
+	if !resubscribed && m.state == memberStable && m.epoch == cg.targetEpoch {
+		return m
 	}
+	next := cg.advance(m, owned, resubscribed, c.readable(cg, m))
 	if next.epoch != m.epoch || next.previous != m.previous || next.state != m.state || !next.assigned.same(m.assigned) || !next.revoking.same(m.revoking) {
 		c.write(consumerCurrentRecord(g.id, next))
-		g.consumer.put(next)
+		cg.put(next)
 	}
 	key := timerKey{timerRevocation, g.id, m.id}
-	if next.state != memberUnrevoked {
+	if next.state != memberUnrevoked || next.classic != nil {
 		c.timers.cancel(key)
 	} else if m.state != memberUnrevoked || m.epoch != next.epoch {
 		c.timers.set(key, c.now+int64(max(next.rebalanceMillis, 0)))
 	}
-	return g.consumer.members[m.id]
+	return cg.members[m.id]
 }
 
-// within leaves out partitions that are gone or that the member no longer subscribes to: it may not read them, whatever its
-// target is.
-func (a assignment) within(view *topicsView, names []string) assignment {
-	if view == nil {
-		return a
+// readable says which topics a member subscribes to that there are. It may read no others, whatever its target is.
+func (c *core) readable(g *consumerGroup, m *consumerMember) func(topic.ID) bool {
+	if c.view == nil {
+		return func(topic.ID) bool { return true }
 	}
-	var out assignment
-	for p := range a {
-		t := view.byID(p.topic)
-		if t != nil && int(p.index) < len(t.Partitions) {
-			if _, ok := slices.BinarySearch(names, t.Name); ok {
-				continue
-			}
+	names := g.subscribed(m)
+	return func(id topic.ID) bool {
+		t := c.view.byID(id)
+		if t == nil {
+			return false
 		}
-		if out == nil {
-			out = maps.Clone(a)
-		}
-		delete(out, p)
+		_, ok := slices.BinarySearch(names, t.Name)
+		return ok
 	}
-	if out == nil {
-		return a
-	}
-	return out
 }
 
 // advance is the state after m in its way to the target (KIP-848): first give up what is another's, then, once that is done,
 // enter the target's epoch, and take what nobody has any more.
-func (g *consumerGroup) advance(m *consumerMember, owned []TopicPartitions) *consumerMember {
+func (g *consumerGroup) advance(m *consumerMember, owned []TopicPartitions, resubscribed bool, readable func(topic.ID) bool) *consumerMember {
 	switch m.state {
 	case memberUnrevoked:
-		if owned == nil || ownsAny(owned, m.revoking) {
-			return m
+		if !mayOwn(owned, m.revoking) {
+			break
 		}
-		// It has given up what it had to; what it was given up for may be an old target.
-		return g.toward(m, min(m.epoch+1, g.targetEpoch), owned)
+		if resubscribed {
+			return m.trim(owned, readable)
+		}
+		return m
 	case memberStable:
-		if m.epoch == g.targetEpoch {
-			return m
+		if m.epoch != g.targetEpoch {
+			break
 		}
+		if resubscribed {
+			return m.trim(owned, readable)
+		}
+		return m
 	}
-	return g.toward(m, m.epoch, owned)
+	return g.toward(m, owned, readable)
 }
 
-func ownsAny(owned []TopicPartitions, of assignment) bool {
+// mayOwn says whether the member may still have something of a set, given what it says it owns.
+func mayOwn(owned []TopicPartitions, of assignment) bool {
+	if owned == nil {
+		return true
+	}
 	for _, t := range owned {
 		for _, p := range t.Partitions {
 			if _, ok := of[tp{t.Topic, p}]; ok {
@@ -188,35 +210,51 @@ func ownsAny(owned []TopicPartitions, of assignment) bool {
 	return false
 }
 
-// toward works out the member's next state. epoch is the one it keeps while it has something to give up.
-func (g *consumerGroup) toward(m *consumerMember, epoch int32, owned []TopicPartitions) *consumerMember {
+// trim has a member give up what it no longer subscribes to, though its target is yet to be worked out.
+func (m *consumerMember) trim(owned []TopicPartitions, readable func(topic.ID) bool) *consumerMember {
 	n := m.clone()
-	target := g.target[m.id]
-	n.assigned, n.revoking = make(assignment), make(assignment)
+	n.assigned, n.revoking = make(assignment, len(m.assigned)), maps.Clone(m.revoking)
 	for p, at := range m.assigned {
-		if _, ok := target[p]; ok {
+		if readable(p.topic) {
 			n.assigned[p] = at
 		} else {
 			n.revoking[p] = at
 		}
 	}
-	if len(n.revoking) > 0 && (owned == nil || ownsAny(owned, n.revoking)) {
-		n.state, n.epoch = memberUnrevoked, epoch
-		if epoch != m.epoch {
-			n.previous = m.epoch
+	if len(n.assigned) == len(m.assigned) {
+		return m
+	}
+	if mayOwn(owned, n.revoking) {
+		n.state = memberUnrevoked
+	} else if n.state == memberStable {
+		n.revoking = make(assignment)
+	}
+	return n
+}
+
+// toward works out the member's next state.
+func (g *consumerGroup) toward(m *consumerMember, owned []TopicPartitions, readable func(topic.ID) bool) *consumerMember {
+	n := m.clone()
+	target := g.target[m.id]
+	n.assigned, n.revoking = make(assignment), make(assignment)
+	for p, at := range m.assigned {
+		if _, ok := target[p]; ok && readable(p.topic) {
+			n.assigned[p] = at
+		} else {
+			n.revoking[p] = at
 		}
+	}
+	if len(n.revoking) > 0 && mayOwn(owned, n.revoking) {
+		n.state = memberUnrevoked
 		return n
 	}
 	n.revoking = make(assignment)
 	waits := false
 	for p := range target {
-		if _, ok := n.assigned[p]; ok {
+		if _, ok := n.assigned[p]; ok || !readable(p.topic) {
 			continue
 		}
-		_, mine := m.assigned[p]
-		if _, revoked := m.revoking[p]; revoked {
-			mine = true
-		}
+		_, mine := m.revoking[p]
 		if _, taken := g.owners[p]; taken && !mine {
 			waits = true
 			continue

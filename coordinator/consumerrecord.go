@@ -15,7 +15,8 @@ import (
 //
 //	key 3   group                     epoch i32 | tag 0: hash of the topics i64, tag 1: creation time i64
 //	key 5   group | member            instance, rack: nullable string | client id, host: string | topics: array of string |
-//	                                  regex: nullable string | rebalance timeout ms i32 | assignor: nullable string
+//	                                  regex: nullable string | rebalance timeout ms i32 | assignor: nullable string |
+//	                                  tag 0: of a member that speaks the classic protocol, else null (see appendClassic)
 //	key 6   group                     assignment epoch i32 | tag 0: time of the assignment i64
 //	key 7   group | member            target: array of (topic id | partitions: array of i32)
 //	key 8   group | member            epoch, previous epoch i32 | state i8 | assigned, to be revoked: arrays of
@@ -70,7 +71,45 @@ func consumerMemberRecord(group string, m *consumerMember) record {
 	b = kbin.AppendCompactNullableString(b, regex)
 	b = kbin.AppendInt32(b, m.rebalanceMillis)
 	b = kbin.AppendCompactNullableString(b, m.assignor)
-	return record{key: consumerKey(keyConsumerMember, group, m.id), value: kbin.AppendUvarint(b, 0)}
+	return record{key: consumerKey(keyConsumerMember, group, m.id), value: appendClassic(b, m.classic)}
+}
+
+// appendClassic appends the tagged fields of a member: field 0, always there, is a nullable structure. Without it Kafka takes a
+// member for one of the classic protocol.
+//
+//	uvarint 0                                             null: the member speaks the consumer protocol
+//	uvarint 1 | session timeout ms i32 | protocols: array of (name: string | metadata: bytes | no tags) | no tags
+func appendClassic(b []byte, m *classicMember) []byte {
+	field := []byte{0}
+	if m != nil {
+		field = kbin.AppendInt32([]byte{1}, m.sessionMillis)
+		field = kbin.AppendCompactArrayLen(field, len(m.protocols))
+		for i := range m.protocols {
+			field = kbin.AppendCompactString(field, m.protocols[i].Name)
+			field = kbin.AppendUvarint(kbin.AppendCompactBytes(field, m.protocols[i].Metadata), 0)
+		}
+		field = kbin.AppendUvarint(field, 0)
+	}
+	b = kbin.AppendUvarint(kbin.AppendUvarint(b, 1), 0)
+	return append(kbin.AppendUvarint(b, uint32(len(field))), field...)
+}
+
+// classic reads what appendClassic has written.
+func (f *fields) classic() *classicMember {
+	if f.Uvarint() == 0 {
+		return nil
+	}
+	m := &classicMember{sessionMillis: f.Int32()}
+	for range f.count(3) {
+		p := Protocol{Name: f.CompactString(), Metadata: clone(f.CompactBytes())}
+		f.tags(nil)
+		m.protocols = append(m.protocols, p)
+	}
+	f.tags(nil)
+	if len(m.protocols) == 0 && f.bad == nil {
+		f.bad = fmt.Errorf("%w: a classic member without protocols", ErrCorrupt)
+	}
+	return m
 }
 
 func consumerTargetEpochRecord(group string, epoch int32, at int64) record {
@@ -170,7 +209,7 @@ func (f *fields) tags(fn func(tag uint32, b *fields)) {
 		if b := readFields(f.Span(int(size))); fn != nil {
 			fn(tag, b)
 			if f.bad == nil {
-				f.bad = b.bad
+				f.bad = b.end()
 			}
 		}
 	}
@@ -283,7 +322,11 @@ func readConsumer(kind int16, of string, v *fields) (apply func(*consumerGroup),
 			m.regex = *regex
 		}
 		m.rebalanceMillis, m.assignor = v.Int32(), v.CompactNullableString()
-		v.tags(nil)
+		v.tags(func(tag uint32, b *fields) {
+			if tag == 0 {
+				m.classic = b.classic()
+			}
+		})
 		apply = func(g *consumerGroup) {
 			m.assigned, m.revoking = assignment{}, assignment{}
 			if old := g.members[of]; old != nil {
@@ -292,9 +335,13 @@ func readConsumer(kind int16, of string, v *fields) (apply func(*consumerGroup),
 			g.put(m)
 		}
 	case keyConsumerTargetEpoch:
-		epoch := v.Int32()
-		v.tags(nil)
-		apply = func(g *consumerGroup) { g.targetEpoch = epoch }
+		epoch, at := v.Int32(), int64(0)
+		v.tags(func(tag uint32, b *fields) {
+			if tag == 0 {
+				at = b.Int64()
+			}
+		})
+		apply = func(g *consumerGroup) { g.targetEpoch, g.targetAt = epoch, at }
 	case keyConsumerTarget:
 		a := v.assignment()
 		v.tags(nil)
@@ -327,7 +374,7 @@ func (g *consumerGroup) unwrite(kind int16, of string) {
 			g.drop(m)
 		}
 	case keyConsumerTargetEpoch:
-		g.targetEpoch = 0
+		g.targetEpoch, g.targetAt = 0, 0
 	case keyConsumerTarget:
 		delete(g.target, of)
 	case keyConsumerCurrent:

@@ -56,5 +56,7 @@ type ConsumerMemberDescription struct {
 	Epoch                int32
 	Topics               []string
 	Regex                *string
-	Assigned, Target     []TopicPartitions
+	// Assigned is what it has, together with what it has yet to give up; Target what it is to have.
+	Assigned, Target []TopicPartitions
+	Classic          bool // it speaks the classic protocol
 }

@@ -25,6 +25,8 @@ import (
 //	describe-consumer
 //	advance MILLIS                         fires what is due, in steps
 //	reload                                 a new core from the records so far
+//	join owned=T/P,…                       the member says what it has; sync assign=ID:T/P+T/P,… encodes assignments
+//	config interval=MS consumers=N migration=POLICY   of groups of the consumer protocol
 //	state                                  groups and deadlines
 type script struct {
 	t       *testing.T
@@ -65,6 +67,12 @@ func (s *script) run(d *datadriven.TestData) string {
 				s.cfg.BatchBytesMax = int(n)
 			case "retention":
 				s.cfg.OffsetsRetentionMillis = n
+			case "interval":
+				s.cfg.ConsumerAssignmentMillis = int32(n)
+			case "consumers":
+				s.cfg.ConsumerSizeMax = int32(n)
+			case "migration":
+				s.cfg.Migration = migrationOf(a.Vals[0])
 			case "check":
 				s.cfg.OffsetsRetentionCheckMillis = n
 			default:
@@ -194,7 +202,10 @@ func parse(t *testing.T, d *datadriven.TestData) any {
 		}
 		for _, p := range strings.Fields(strings.ReplaceAll(a.or("protocols", "range:t"), ",", " ")) {
 			name, topics, _ := strings.Cut(p, ":")
-			meta := kmsg.ConsumerMemberMetadata{Topics: strings.Split(topics, "+")}
+			meta := kmsg.ConsumerMemberMetadata{Topics: strings.Split(topics, "+"), Version: 1}
+			for _, o := range encodable(strings.Split(a["owned"], ",")) {
+				meta.OwnedPartitions = append(meta.OwnedPartitions, kmsg.ConsumerMemberMetadataOwnedPartition{Topic: o.Topic, Partitions: o.Partitions})
+			}
 			q.Protocols = append(q.Protocols, Protocol{Name: name, Metadata: meta.AppendTo(nil)})
 		}
 		return q
@@ -205,7 +216,11 @@ func parse(t *testing.T, d *datadriven.TestData) any {
 		}
 		for _, x := range strings.Fields(strings.ReplaceAll(a["assign"], ",", " ")) {
 			id, data, _ := strings.Cut(x, ":")
-			q.Assignments = append(q.Assignments, Assignment{MemberID: id, Data: []byte(data)})
+			x := Assignment{MemberID: id, Data: []byte(data)}
+			if topics := encodable(strings.Split(data, "+")); topics != nil {
+				x.Data = (&kmsg.ConsumerMemberAssignment{Topics: topics}).AppendTo(nil)
+			}
+			q.Assignments = append(q.Assignments, x)
 		}
 		return q
 	case "heartbeat":
@@ -232,7 +247,7 @@ func parse(t *testing.T, d *datadriven.TestData) any {
 		}
 	case "fetch":
 		return &FetchOffsetsRequest{
-			RequireStable: a["stable"] != "", Group: g, All: a["topic"] == "",
+			MemberID: a.pointer("id"), MemberEpoch: int32(a.int("epoch", 0)), RequireStable: a["stable"] != "", Group: g, All: a["topic"] == "",
 			Partitions: []OffsetPartition{{Topic: a["topic"], ID: topic.ID{15: byte(a.int("topic-id", 0))}, Partition: int32(a.int("p", 0))}},
 		}
 	case "delete-offsets":
@@ -334,7 +349,7 @@ func showReply(r reply) string {
 		}
 	case *SyncResult:
 		if r.err == nil {
-			out += fmt.Sprintf(" type=%s protocol=%s assignment=%q", text(x.ProtocolType), text(x.Protocol), x.Assignment)
+			out += fmt.Sprintf(" type=%s protocol=%s %s", text(x.ProtocolType), text(x.Protocol), showAssignment(x.Assignment))
 		}
 	case *LeaveResult:
 		errs(x.Errs)
@@ -352,8 +367,8 @@ func showReply(r reply) string {
 	case *Description:
 		out += fmt.Sprintf(" %s type=%q protocol=%q", x.State, x.ProtocolType, x.Protocol)
 		for _, m := range x.Members {
-			out += fmt.Sprintf(" {%s instance=%s client=%s host=%s %s assignment=%q}", m.MemberID, text(m.InstanceID), m.ClientID, m.ClientHost,
-				showMetadata(m.Metadata), m.Assignment)
+			out += fmt.Sprintf(" {%s instance=%s client=%s host=%s %s %s}", m.MemberID, text(m.InstanceID), m.ClientID, m.ClientHost,
+				showMetadata(m.Metadata), showAssignment(m.Assignment))
 		}
 	case []Listed:
 		for _, l := range x {
@@ -367,8 +382,45 @@ func showReply(r reply) string {
 	case *ConsumerDescription:
 		out += fmt.Sprintf(" %s epoch=%d/%d assignor=%s", x.State, x.Epoch, x.AssignmentEpoch, x.Assignor)
 		for _, m := range x.Members {
-			out += fmt.Sprintf(" {%s epoch=%d topics=%v regex=%s has%s of%s}", m.MemberID, m.Epoch, m.Topics, text(m.Regex), showTopics(m.Assigned), showTopics(m.Target))
+			out += fmt.Sprintf(" {%s%s epoch=%d topics=%v regex=%s has%s of%s}", m.MemberID, map[bool]string{true: " classic"}[m.Classic], m.Epoch, m.Topics, text(m.Regex), showTopics(m.Assigned), showTopics(m.Target))
 		}
+	}
+	return out
+}
+
+// encodable reads partitions, each TOPIC/PARTITION; nil if that is not what they are.
+func encodable(list []string) (out []kmsg.ConsumerMemberAssignmentTopic) {
+	for _, x := range list {
+		name, n, ok := strings.Cut(x, "/")
+		if !ok {
+			return nil
+		}
+		index, err := strconv.ParseInt(n, 10, 32)
+		if err != nil {
+			return nil
+		}
+		if at := len(out) - 1; at >= 0 && out[at].Topic == name {
+			out[at].Partitions = append(out[at].Partitions, int32(index))
+		} else {
+			out = append(out, kmsg.ConsumerMemberAssignmentTopic{Topic: name, Partitions: []int32{int32(index)}})
+		}
+	}
+	return out
+}
+
+func showAssignment(b []byte) string {
+	var a kmsg.ConsumerMemberAssignment
+	if len(b) == 0 || a.ReadFrom(b) != nil {
+		return fmt.Sprintf("assignment=%q", b)
+	}
+	out := fmt.Sprintf("reads(v%d)", a.Version)
+	for _, t := range a.Topics {
+		for _, p := range t.Partitions {
+			out += fmt.Sprintf(" %s/%d", t.Topic, p)
+		}
+	}
+	if len(a.Topics) == 0 {
+		out += " nothing"
 	}
 	return out
 }
@@ -424,8 +476,8 @@ func showRecord(r record) string {
 		out := fmt.Sprintf("group %s v%d gen=%d type=%s protocol=%s leader=%s since=+%d", k.Group, v.Version, v.Generation, v.ProtocolType,
 			text(v.Protocol), text(v.Leader), v.CurrentStateTimestamp-scriptStart)
 		for _, m := range v.Members {
-			out += fmt.Sprintf(" {%s instance=%s session=%d rebalance=%d %s assignment=%q}", m.MemberID, text(m.InstanceID),
-				m.SessionTimeoutMillis, m.RebalanceTimeoutMillis, showMetadata(m.Subscription), m.Assignment)
+			out += fmt.Sprintf(" {%s instance=%s session=%d rebalance=%d %s %s}", m.MemberID, text(m.InstanceID),
+				m.SessionTimeoutMillis, m.RebalanceTimeoutMillis, showMetadata(m.Subscription), showAssignment(m.Assignment))
 		}
 		return out
 	}
@@ -448,7 +500,7 @@ func (s *script) state() string {
 	})
 	for _, t := range list {
 		if t.kind != timerRetention {
-			fmt.Fprintf(&out, "timer %s %s +%d\n", [...]string{"session", "join", "sync"}[t.kind], strings.TrimSpace(t.group+" "+t.member), t.at-scriptStart)
+			fmt.Fprintf(&out, "timer %s %s +%d\n", [...]string{"session", "join", "sync", "retention", "revocation"}[t.kind], strings.TrimSpace(t.group+" "+t.member), t.at-scriptStart)
 		}
 	}
 	return out.String()

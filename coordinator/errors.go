@@ -55,6 +55,9 @@ var (
 	// ErrStaleMemberEpoch is returned when a commit comes from an epoch that the member is no longer in: it should ask for its
 	// newest assignment.
 	ErrStaleMemberEpoch = errors.New("coordinator: stale member epoch")
+	// ErrOldCommit is returned when a member of the consumer protocol commits with a version of OffsetCommit that knows no member
+	// epochs.
+	ErrOldCommit = errors.New("coordinator: members of the consumer protocol commit with version 9 or above")
 	// ErrUnreleasedInstance is returned when a group instance id is still in use by another member.
 	ErrUnreleasedInstance = errors.New("coordinator: the group instance id is in use")
 

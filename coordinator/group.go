@@ -84,6 +84,7 @@ type member struct {
 	sessionMillis        int64
 	protocols            []Protocol
 	assignment           []byte
+	held                 []byte // the assignment before, until it has synced the next: it may still read what that names
 	fresh                bool   // has never been answered: it cannot heartbeat yet
 	join, sync           uint64 // tickets of parked requests; 0: none
 }

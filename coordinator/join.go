@@ -23,7 +23,11 @@ func (c *core) join(e event, q *JoinRequest) {
 		}
 		g = c.groupOrNew(q.Group)
 	}
-	if !g.memberless() {
+	switch {
+	case g.consumer != nil && len(g.consumer.members) > 0:
+		c.classicJoin(g, e, q)
+		return
+	case !g.memberless():
 		fail(q.MemberID, ErrInconsistentProtocol)
 		return
 	}

@@ -18,6 +18,6 @@ func TestMain(m *testing.M) {
 // more members, which would come into every story.
 func testConfig() Config {
 	c := DefaultConfig()
-	c.InitialRebalanceMillis = 0
+	c.InitialRebalanceMillis, c.ConsumerAssignmentMillis = 0, 0
 	return c
 }

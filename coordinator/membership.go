@@ -22,6 +22,10 @@ func (c *core) currentMember(name, memberID string, instanceID *string, generati
 
 // heartbeat is Heartbeat.
 func (c *core) heartbeat(e event, q *HeartbeatRequest) {
+	if g := c.group(q.Group); g != nil && g.consumer != nil {
+		c.classicHeartbeat(g, e, q)
+		return
+	}
 	fail := func(err error) { c.reply(e.ticket, nil, err) }
 	g, m, err := c.currentMember(q.Group, q.MemberID, q.InstanceID, q.Generation)
 	if err != nil {
@@ -78,6 +82,9 @@ func (c *core) leave(e event, q *LeaveRequest) {
 		return
 	case g == nil:
 		c.reply(e.ticket, &LeaveResult{}, ErrUnknownMember)
+		return
+	case g.consumer != nil:
+		c.classicLeave(g, e, q)
 		return
 	}
 	r := &LeaveResult{Errs: make([]error, len(q.Members))}

@@ -93,25 +93,39 @@ func (c *core) committer(q *CommitRequest) (*group, error) {
 // mayCommit decides whether a commit to a consumer group is allowed: of a member in its epoch, or in an earlier one for
 // partitions that it has had since (KIP-1251); of nobody in particular while the group has no members.
 func (g *consumerGroup) mayCommit(q *CommitRequest) error {
-	if q.Generation < 0 && (len(g.members) == 0 || q.Producer != nil && q.MemberID == "") {
+	if q.Generation < 0 && (len(g.members) == 0 || q.Producer != nil && q.MemberID == "" && q.InstanceID == nil) {
 		return nil
 	}
 	m := g.members[q.MemberID]
 	switch {
 	case m == nil:
 		return ErrUnknownMember
+	case q.Producer == nil && m.classic == nil && !q.NamesGroup:
+		return ErrOldCommit
 	case q.Generation == m.epoch:
 		return nil
 	case q.Generation > m.epoch:
-		return ErrStaleMemberEpoch
+		return m.stale()
 	}
 	for i := range q.Partitions {
-		at, ok := m.assigned[tp{q.Partitions[i].ID, q.Partitions[i].Partition}]
+		p := tp{q.Partitions[i].ID, q.Partitions[i].Partition}
+		at, ok := m.assigned[p]
+		if !ok {
+			at, ok = m.revoking[p]
+		}
 		if !ok || at > q.Generation {
-			return ErrStaleMemberEpoch
+			return m.stale()
 		}
 	}
 	return nil
+}
+
+// stale is what a member is told that speaks of another epoch than its own.
+func (m *consumerMember) stale() error {
+	if m.classic != nil {
+		return ErrIllegalGeneration
+	}
+	return ErrStaleMemberEpoch
 }
 
 func (g *group) setOffset(topic string, partition int32, o offset) {
@@ -179,7 +193,7 @@ func (g *consumerGroup) mayFetch(q *FetchOffsetsRequest) error {
 	case m == nil:
 		return ErrUnknownMember
 	case q.MemberEpoch != m.epoch:
-		return ErrStaleMemberEpoch
+		return m.stale()
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ func (c *core) rebalance(g *group) {
 	if g.state == CompletingRebalance {
 		// The assignment under way is void: have everybody join again.
 		for _, m := range g.list() {
-			m.assignment = nil
+			m.forgetAssignment()
 			if c.endSync(m, &SyncResult{}, ErrRebalancing) {
 				c.setSession(g, m.id, m.sessionMillis)
 			}
@@ -90,6 +90,10 @@ func (c *core) completeJoin(g *group) {
 
 // sync is SyncGroup.
 func (c *core) sync(e event, q *SyncRequest) {
+	if g := c.group(q.Group); g != nil && g.consumer != nil {
+		c.classicSync(g, e, q)
+		return
+	}
 	fail := func(err error) { c.reply(e.ticket, &SyncResult{}, err) }
 	g, m, err := c.currentMember(q.Group, q.MemberID, q.InstanceID, q.Generation)
 	switch {
@@ -112,6 +116,7 @@ func (c *core) sync(e event, q *SyncRequest) {
 		}
 	case Stable:
 		c.synced(g, m)
+		m.held = nil
 		c.reply(e.ticket, g.syncResult(m), nil)
 	default:
 		fail(ErrUnknownMember)
@@ -131,6 +136,7 @@ func (c *core) synced(g *group, m *member) {
 // assign takes the leader's assignment. Members that it leaves out get an empty one.
 func (c *core) assign(g *group, assignments []Assignment) {
 	for _, m := range g.members {
+		m.forgetAssignment()
 		m.assignment = []byte{}
 	}
 	for i := range assignments {
@@ -140,7 +146,7 @@ func (c *core) assign(g *group, assignments []Assignment) {
 	}
 	if !c.persist(g) {
 		for _, m := range g.list() {
-			m.assignment = nil
+			m.forgetAssignment()
 			if c.endSync(m, &SyncResult{}, ErrTooLarge) {
 				c.setSession(g, m.id, m.sessionMillis)
 			}
@@ -151,9 +157,18 @@ func (c *core) assign(g *group, assignments []Assignment) {
 	g.to(Stable, c.wall())
 	for _, m := range g.list() {
 		if c.endSync(m, g.syncResult(m), nil) {
+			m.held = nil
 			c.setSession(g, m.id, m.sessionMillis)
 		}
 	}
+}
+
+// forgetAssignment makes a member's assignment void. It may still read what that names, until it has synced another.
+func (m *member) forgetAssignment() {
+	if len(m.assignment) > 0 {
+		m.held = m.assignment
+	}
+	m.assignment = nil
 }
 
 func (g *group) syncResult(m *member) *SyncResult {

@@ -156,7 +156,7 @@ func (c *core) replayGroup(key, value []byte) error {
 	}
 	old := c.group(k.Group)
 	if value == nil {
-		if old != nil {
+		if old != nil && old.consumer == nil {
 			bare := newGroup(k.Group, -1)
 			bare.offsets, bare.txns = old.offsets, old.txns
 			c.groups[k.Group] = bare

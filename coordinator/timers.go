@@ -7,8 +7,8 @@ type timerKind uint8
 
 const (
 	timerSession    timerKind = iota // a member, or one that has yet to join with its id, is not heard of
-	timerJoin                        // the join phase ends
-	timerSync                        // the sync phase ends
+	timerJoin                        // the join phase ends; of a consumer group: a classic member was told to join again and has not
+	timerSync                        // the sync phase ends; of a consumer group: a classic member has joined and not synced
 	timerRetention                   // look for expired offsets or transactional ids
 	timerRevocation                  // a member of a consumer group has not given up what it had to
 	timerTxn                         // a transaction has taken too long; group is its transactional id
@@ -17,7 +17,7 @@ const (
 type timerKey struct {
 	kind   timerKind
 	group  string
-	member string // timerSession only
+	member string // "": the deadline is the group's
 }
 
 type timer struct {
@@ -49,6 +49,9 @@ func (t *timers) set(key timerKey, at int64) {
 	t.by[key] = n
 	heap.Push(&t.heap, n)
 }
+
+// has says whether key is scheduled.
+func (t *timers) has(key timerKey) bool { return t.by[key] != nil }
 
 func (t *timers) cancel(key timerKey) {
 	if old := t.by[key]; old != nil {

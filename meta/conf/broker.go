@@ -87,28 +87,30 @@ type Broker struct {
 	BrokerSessionTimeoutMillis                   int32
 
 	// Groups and offsets.
-	GroupMinSessionTimeoutMillis         int32
-	GroupMaxSessionTimeoutMillis         int32
-	GroupInitialRebalanceDelayMillis     int32
-	GroupConsumerSessionTimeoutMillis    int32
-	GroupConsumerHeartbeatIntervalMillis int32
-	GroupConsumerMaxSize                 int32
-	GroupConsumerAssignors               []string
-	GroupMaxSize                         int32
-	OffsetMetadataMaxBytes               int32
-	OffsetsTopicNumPartitions            int32
-	OffsetsTopicSegmentBytes             int32
-	OffsetsTopicCompressionCodec         int8
-	OffsetsRetentionMinutes              int32
-	OffsetsRetentionCheckIntervalMillis  int64
-	OffsetsCommitTimeoutMillis           int32
-	OffsetsLoadBufferBytes               int32
-	ProducerIDExpirationMillis           int32
-	TransactionMaxTimeoutMillis          int32
-	TransactionStateLogNumPartitions     int32
-	TransactionStateLogSegmentBytes      int32
-	TransactionalIDExpirationMillis      int32
-	TransactionExpirationCheckMillis     int32
+	GroupMinSessionTimeoutMillis          int32
+	GroupMaxSessionTimeoutMillis          int32
+	GroupInitialRebalanceDelayMillis      int32
+	GroupConsumerSessionTimeoutMillis     int32
+	GroupConsumerHeartbeatIntervalMillis  int32
+	GroupConsumerMaxSize                  int32
+	GroupConsumerAssignmentIntervalMillis int32
+	GroupConsumerMigrationPolicy          string
+	GroupConsumerAssignors                []string
+	GroupMaxSize                          int32
+	OffsetMetadataMaxBytes                int32
+	OffsetsTopicNumPartitions             int32
+	OffsetsTopicSegmentBytes              int32
+	OffsetsTopicCompressionCodec          int8
+	OffsetsRetentionMinutes               int32
+	OffsetsRetentionCheckIntervalMillis   int64
+	OffsetsCommitTimeoutMillis            int32
+	OffsetsLoadBufferBytes                int32
+	ProducerIDExpirationMillis            int32
+	TransactionMaxTimeoutMillis           int32
+	TransactionStateLogNumPartitions      int32
+	TransactionStateLogSegmentBytes       int32
+	TransactionalIDExpirationMillis       int32
+	TransactionExpirationCheckMillis      int32
 
 	// Tiered storage.
 	RemoteFetchMaxWaitMillis            int32
@@ -304,6 +306,8 @@ func (b *Broker) fillGroup(v parsed) {
 	b.GroupConsumerSessionTimeoutMillis = v.i32("group.consumer.session.timeout.ms")
 	b.GroupConsumerHeartbeatIntervalMillis = v.i32("group.consumer.heartbeat.interval.ms")
 	b.GroupConsumerMaxSize = v.i32("group.consumer.max.size")
+	b.GroupConsumerAssignmentIntervalMillis = v.i32("group.consumer.assignment.interval.ms")
+	b.GroupConsumerMigrationPolicy = v.str("group.consumer.migration.policy")
 	b.GroupConsumerAssignors = v.list("group.consumer.assignors")
 	b.GroupInitialRebalanceDelayMillis = v.i32("group.initial.rebalance.delay.ms")
 	b.GroupMaxSize = v.i32("group.max.size")
