@@ -63,7 +63,7 @@ func (c *core) consumerOf(q *ConsumerHeartbeatRequest) (*group, error) {
 		return g, nil
 	case !join && g == nil:
 		return nil, refuse(ErrUnknownGroup, "Consumer group %s not found.", q.Group)
-	case !join:
+	case !join, g != nil && g.modern() != nil:
 		return nil, refuse(ErrUnknownGroup, "Group %s is not a consumer group.", q.Group)
 	case g != nil && (g.state != Empty || len(g.members) > 0):
 		known := g.members[q.MemberID] != nil
