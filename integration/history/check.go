@@ -10,6 +10,12 @@ type Options struct {
 	// Sparse are keys in which offsets may be missing: compacted, or written by
 	// transactions.
 	Sparse []string
+	// Unclean says that leaders may have been elected that lacked committed
+	// records, as somebody wanted it.
+	Unclean bool
+	// Deliveries is how often a share group delivers a record at most; 0: 5, as
+	// is the default.
+	Deliveries int
 }
 
 // pass looks for one kind of anomaly.
@@ -31,6 +37,12 @@ var passes = []pass{
 	{[]string{"divergent-batch"}, divergentBatches},
 	{[]string{"epoch-order"}, epochOrder},
 	{[]string{"offset-regress"}, offsetRegress},
+	{[]string{"G0", "G1c"}, cycles},
+	{[]string{"zombie-commit"}, zombies},
+	{[]string{"retransformed", "untransformed", "uncommitted-output"}, transforms},
+	{[]string{"lost-commit", "commit-regress", "invented-commit"}, commits},
+	{[]string{"owned-twice", "unowned", "assignment-changed", "epoch-regress"}, owners},
+	{[]string{"share-lost", "share-redelivered"}, shares},
 }
 
 // Check runs all passes over a history.
@@ -38,10 +50,52 @@ func Check(events []Event, opts Options) *Report {
 	x := buildIndex(events)
 	r := &Report{Found: map[string]int{}, LegalFound: map[string]int{}}
 	r.Counts = x.counts()
+	add := r.add
+	if opts.Unclean {
+		add = func(a Anomaly) {
+			a.Legal = a.Legal || slices.Contains(uncleanLegal, a.Name)
+			r.add(a)
+		}
+	}
 	for _, p := range passes {
-		p.run(x, opts, r.add)
+		p.run(x, opts, add)
+	}
+	if opts.Unclean {
+		x := buildIndex(onlyEnd(events))
+		for _, p := range passes {
+			p.run(x, opts, r.add)
+		}
 	}
 	return r
+}
+
+// uncleanLegal is what an unclean election may lead to.
+var uncleanLegal = []string{
+	"inconsistent-offset", "duplicate", "lost", "unseen", "poll-skip", "nonmonotonic-poll", "int-poll-skip", "int-nonmonotonic-poll",
+	"send-order", "int-send-order", "divergent-batch", "epoch-order", "offset-regress", "gap", "untransformed", "retransformed",
+	"uncommitted-output", "share-lost", "share-redelivered", "G1c",
+}
+
+// onlyEnd is a history in which everything but its last phase is doubtful.
+func onlyEnd(events []Event) []Event {
+	var out []Event
+	for _, e := range events {
+		switch {
+		case e.F == Send || e.F == Txn:
+			if e.Type == OK {
+				e.Type = Info
+			}
+			e.Steps = slices.Clone(e.Steps)
+			for i := range e.Steps {
+				e.Steps[i].Offset, e.Steps[i].Reads = -1, nil
+			}
+		case e.F == Assign || e.F == Crash || e.F == Fault || e.Final:
+		default:
+			continue
+		}
+		out = append(out, e)
+	}
+	return out
 }
 
 func (x *index) counts() Counts {
@@ -68,6 +122,18 @@ func (x *index) counts() Counts {
 		case o.begin.F == Fault:
 			c.Faults++
 		case o.end == nil:
+		case o.begin.F == Txn && o.end.Type == OK:
+			c.Txns++
+		case o.begin.F == Txn && o.end.Type == Fail:
+			c.Aborts++
+		case o.begin.F == Commit && o.end.Type == OK:
+			c.Commits++
+		case o.begin.F == Group || o.begin.F == Committed:
+			c.GroupLooks++
+		case o.begin.F == Share:
+			for _, s := range o.end.Steps {
+				c.Shared += len(s.Reads)
+			}
 		case o.begin.F == Batches:
 			c.Batches += len(o.end.Batches)
 			sources[o.end.Source] = true
@@ -81,7 +147,7 @@ func (x *index) counts() Counts {
 			}
 		}
 	}
-	c.Sources = len(sources)
+	c.Sources, c.Transformed = len(sources), x.transformed()
 	return c
 }
 

@@ -25,6 +25,15 @@ const (
 	Offsets   Func = "offsets"   // Ends is what a leader says of Key
 	Batches   Func = "batches"   // Batches is what Source holds of Key
 	Fault     Func = "fault"     // Note says what the nemesis did
+
+	Init      Func = "init"      // a producer takes TxnID over
+	Commit    Func = "commit"    // Steps are offsets that Group commits; in a Txn also a step
+	Committed Func = "committed" // Steps are the offsets that Group has committed, as its coordinator says
+	Reset     Func = "reset"     // somebody sets Group's offsets, wherever they were
+	Group     Func = "group"     // Owners is who owns what in Group, as its coordinator says
+	Claim     Func = "claim"     // Member of Group takes Keys to be its own in Generation
+	Share     Func = "share"     // a poll of a member of the share group Group
+	Ack       Func = "ack"       // what it says of records: Steps, each with a Verdict
 )
 
 // Event is the begin or the end of an operation.
@@ -43,6 +52,16 @@ type Event struct {
 	Ends    *Ends   `json:"ends,omitempty"`
 	Batches []Batch `json:"batches,omitempty"`
 
+	TxnID string `json:"txn,omitempty"` // Init, Txn
+	// Decided is when a Txn asked for its commit; 0: never.
+	Decided int64 `json:"decided,omitempty"`
+
+	GroupID    string              `json:"group,omitempty"`
+	Member     string              `json:"member,omitempty"`
+	Generation int32               `json:"generation,omitempty"` // or epoch; 0: not known
+	State      string              `json:"state,omitempty"`
+	Owners     map[string][]string `json:"owners,omitempty"` // member → keys
+
 	// Final marks the reading of everything after the last fault has healed.
 	Final bool   `json:"final,omitempty"`
 	Error string `json:"error,omitempty"`
@@ -51,13 +70,20 @@ type Event struct {
 
 // Step is one send or one run of reads. An operation has at least one.
 type Step struct {
-	F   Func   `json:"f"` // Send or Poll
+	F   Func   `json:"f"` // Send, Poll, Commit or Ack
 	Key string `json:"key"`
 
 	// Value was sent; Offset is where it is, or -1. A step of an info
 	// operation with an offset was acknowledged, whatever became of the others.
 	Value  int64 `json:"value,omitempty"`
 	Offset int64 `json:"offset"`
+
+	// From and At are the key and offset of the record that Value was made from
+	// (consume, transform, produce); "" for none.
+	From string `json:"from,omitempty"`
+	At   int64  `json:"at,omitempty"`
+
+	Verdict string `json:"verdict,omitempty"` // Ack: accept, release or reject
 
 	// Reads are pairs of offset and value in the order in which they arrived.
 	Reads [][2]int64 `json:"reads,omitempty"`

@@ -19,6 +19,9 @@ type value struct {
 	read    bool    // by anybody
 	final   bool    // in the final phase
 	txn     int     // of the operation that sent it, 0 is none
+	from    string  // the key of the record that it was made from, "" for none
+	source  int64   // and that one's offset
+	maker   string  // the group that did so
 }
 
 // keyIndex is everything known of one key.
@@ -165,6 +168,7 @@ func (x *index) addSend(o *op, s Step) {
 	default:
 		v.outcome = unknown
 	}
+	v.from, v.source, v.maker = s.From, s.At, o.begin.GroupID
 	if o.begin.F == Txn {
 		v.txn, k.txns = o.nth, true
 	}

@@ -46,6 +46,12 @@ type Counts struct {
 	Sources      int `json:"sources"` // of batches
 	Faults       int `json:"faults"`
 	Keys         int `json:"keys"`
+	Txns         int `json:"txns"`       // committed
+	Aborts       int `json:"aborts"`     // aborted
+	Commits      int `json:"commits"`    // of offsets, outside of transactions
+	GroupLooks   int `json:"groupLooks"` // answers of coordinators
+	Transformed  int `json:"transformed"`
+	Shared       int `json:"shared"` // records delivered by share groups
 }
 
 // Good says whether nothing was found that is not legal.
@@ -71,6 +77,10 @@ func (r *Report) Summary() string {
 	c := r.Counts
 	fmt.Fprintf(&b, "%d keys, %d values acknowledged, %d failed, %d unknown (%d of them seen), %d reads in %d polls, %d at the end, %d batches from %d sources, %d faults\n",
 		c.Keys, c.Acknowledged, c.Failed, c.Unknown, c.UnknownSeen, c.Reads, c.Polls, c.FinalReads, c.Batches, c.Sources, c.Faults)
+	if c.Txns+c.Aborts+c.Commits+c.GroupLooks+c.Shared > 0 {
+		fmt.Fprintf(&b, "%d transactions committed, %d aborted, %d records transformed, %d commits of offsets, %d looks at groups, %d records shared\n",
+			c.Txns, c.Aborts, c.Transformed, c.Commits, c.GroupLooks, c.Shared)
+	}
 	for _, name := range sortedKeys(r.LegalFound) {
 		fmt.Fprintf(&b, "legal: %d × %s\n", r.LegalFound[name], name)
 	}
