@@ -29,9 +29,17 @@ type client interface {
 	subscribe(ctx context.Context, topics []string, group string) error
 	// poll gives what arrived within its time; it may be nothing.
 	poll(ctx context.Context) ([]history.Step, error)
-	commit(ctx context.Context) error
+	// commit commits what was polled last, or, when it is not to, lets go of it:
+	// until then the group may not rebalance.
+	commit(ctx context.Context, really bool) (committed, error)
 	// crash ends the client without a word to the brokers, where it can.
 	crash()
+}
+
+// committed is what a client knows of a commit: key → offset. Both are nil when
+// it does not say.
+type committed struct {
+	ok, unknown map[string]int64
 }
 
 // sent is the outcome of a send. Offsets are -1 where they are not known; with

@@ -35,5 +35,12 @@
 // subscribed consumers, some with a rack; sarama, the same, as a process that
 // speaks JSON lines; a raw one whose every produce request is sent once, so
 // that a refusal is certain; and watchers that ask leaders for their offsets and
-// every broker for its batches, byte for byte.
+// every broker for its batches, byte for byte, and coordinators for what groups
+// have committed and who owns what.
+//
+// Beside them tellers make transactions, by franz-go and, where
+// integration/clients is installed (-clients), confluent-kafka in a process of
+// its own: sends and polls of what is committed, ended one way or the other, under
+// transactional ids that they take from each other; and groups of both protocols
+// that consume, transform and produce, their offsets in the transaction.
 package main

@@ -25,7 +25,7 @@ func live(ctx context.Context, c *cluster, rec *recorder, patience time.Duration
 	}
 	defer r.crash()
 	steps := []func() error{func() error { return whole(ctx, c, r, replicas) }}
-	for _, key := range allKeys {
+	for _, key := range everyKey {
 		steps = append(steps, func() error { return roundTrip(ctx, c, rec, key) })
 	}
 	for _, step := range append(steps, func() error { return drained(ctx, r) }) {
@@ -97,6 +97,7 @@ func roundTrip(ctx context.Context, c *cluster, rec *recorder, key string) error
 	for limited.Err() == nil {
 		steps, err := w.poll(limited)
 		if last = err; len(steps) > 0 {
+			rec.wroteLast(key, step.Offset)
 			return nil
 		}
 	}
@@ -106,8 +107,10 @@ func roundTrip(ctx context.Context, c *cluster, rec *recorder, key string) error
 // drained says whether everything that was there is in the bucket: the topic
 // seals a segment after a second.
 func drained(ctx context.Context, r *raw) error {
-	for p := range partitions {
-		key := joinKey(tieredTopic, int32(p))
+	for _, key := range everyKey {
+		if topic, _ := splitKey(key); topic == plainTopic {
+			continue
+		}
 		e, _, err := r.ends(ctx, key)
 		if err != nil {
 			return fmt.Errorf("%s: %w", key, err)
@@ -129,7 +132,7 @@ func readAll(ctx context.Context, c *cluster, rec *recorder, readers []func() (c
 	defer r.crash()
 	process := int(rec.process.Add(1))
 	ends := map[string]history.Ends{}
-	for _, key := range allKeys {
+	for _, key := range everyKey {
 		for !noteEnds(ctx, rec, r, process, key, true) {
 			if ctx.Err() != nil {
 				return fmt.Errorf("%s: nobody tells its offsets", key)
@@ -141,6 +144,9 @@ func readAll(ctx context.Context, c *cluster, rec *recorder, readers []func() (c
 			return err
 		}
 		ends[key] = e
+	}
+	if err := finalGroups(ctx, rec, r); err != nil {
+		return err
 	}
 	done := make(chan error)
 	for _, make := range readers {
@@ -162,11 +168,16 @@ func readAllBy(ctx context.Context, rec *recorder, make func() (client, error), 
 	}
 	defer c.crash()
 	process := int(rec.process.Add(1))
-	from, next := map[string]int64{}, map[string]int64{}
+	from, next, until := map[string]int64{}, map[string]int64{}, map[string]int64{}
 	for key, e := range ends {
-		from[key], next[key] = fromEarliest, e.Start
+		from[key], next[key], until[key] = fromEarliest, e.Start, e.End
+		// Behind the last record there may be ends of transactions, which nobody
+		// is shown.
+		if last, known := rec.wrote(key); known && slices.Contains(ledgerKeys, key) {
+			until[key] = last + 1
+		}
 	}
-	e := history.Event{Process: process, Type: history.Invoke, F: history.Assign, Keys: allKeys, Client: c.name()}
+	e := history.Event{Process: process, Type: history.Invoke, F: history.Assign, Keys: everyKey, Client: c.name()}
 	rec.add(e)
 	err = c.assign(ctx, from)
 	e.Type, e.Error = history.OK, text(err)
@@ -185,14 +196,14 @@ func readAllBy(ctx context.Context, rec *recorder, make func() (client, error), 
 		for _, s := range steps {
 			next[s.Key] = s.Reads[len(s.Reads)-1][0] + 1
 		}
-		if !slices.ContainsFunc(allKeys, func(key string) bool { return next[key] < ends[key].End }) {
+		if !slices.ContainsFunc(everyKey, func(key string) bool { return next[key] < until[key] }) {
 			return nil
 		}
 	}
 	var left []string
-	for _, key := range allKeys {
-		if next[key] < ends[key].End {
-			left = append(left, fmt.Sprintf("%s is read to %d of %d", key, next[key], ends[key].End))
+	for _, key := range everyKey {
+		if next[key] < until[key] {
+			left = append(left, fmt.Sprintf("%s is read to %d of %d", key, next[key], until[key]))
 		}
 	}
 	return fmt.Errorf("%s does not come to the end: %s (%w)", c.name(), strings.Join(left, ", "), errors.Join(last, ctx.Err()))
@@ -201,7 +212,7 @@ func readAllBy(ctx context.Context, rec *recorder, make func() (client, error), 
 // takeBatches notes all batches of all brokers. A broker that does not serve
 // consumers for a key is left out; its files are the auditor's.
 func takeBatches(ctx context.Context, c *cluster, rec *recorder, r *raw, process int, ends map[string]history.Ends) error {
-	for _, key := range allKeys {
+	for _, key := range everyKey {
 		l, err := r.leader(ctx, key)
 		if err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/varvelog/varve/integration/history"
 )
@@ -22,6 +23,11 @@ type franz struct {
 	rack      string // "" for none
 	producer  *kgo.Client
 	consumer  *kgo.Client
+	inGroup   bool
+	// uncommitted: it reads what is not yet committed, too.
+	uncommitted bool
+	// claimed is told of what the group gives to us; nil: nobody is.
+	claimed func(group, member string, generation int32, keys []string)
 }
 
 func (f *franz) name() string {
@@ -115,8 +121,20 @@ func (f *franz) assign(_ context.Context, from map[string]int64) error {
 
 func (f *franz) subscribe(_ context.Context, topics []string, group string) error {
 	f.dropConsumer()
-	return f.consume(kgo.ConsumeTopics(topics...), kgo.ConsumerGroup(group), kgo.DisableAutoCommit(),
-		kgo.SessionTimeout(6*time.Second), kgo.HeartbeatInterval(time.Second), kgo.RebalanceTimeout(10*time.Second))
+	f.inGroup = true
+	return f.consume(append(groupOptions(group), kgo.ConsumeTopics(topics...), kgo.BlockRebalanceOnPoll(),
+		kgo.OnPartitionsAssigned(func(_ context.Context, cl *kgo.Client, gained map[string][]int32) {
+			member, generation := cl.GroupMetadata()
+			var keys []string
+			for topic, partitions := range gained {
+				for _, p := range partitions {
+					keys = append(keys, joinKey(topic, p))
+				}
+			}
+			if f.claimed != nil && len(keys) > 0 {
+				f.claimed(group, member, generation, keys)
+			}
+		}))...)
 }
 
 // consume makes the consumer. Where a broker says that an offset is out of
@@ -127,6 +145,9 @@ func (f *franz) consume(more ...kgo.Opt) error {
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	if f.rack != "" {
 		more = append(more, kgo.Rack(f.rack))
+	}
+	if !f.uncommitted {
+		more = append(more, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	}
 	cl, err := kgo.NewClient(f.options(more...)...)
 	f.consumer = cl
@@ -158,19 +179,44 @@ func (f *franz) poll(ctx context.Context) ([]history.Step, error) {
 	return steps, errors.Join(errs...)
 }
 
-func (f *franz) commit(ctx context.Context) error {
-	if f.consumer == nil {
-		return nil
+func (f *franz) commit(ctx context.Context, really bool) (committed, error) {
+	if f.consumer == nil || !f.inGroup {
+		return committed{}, nil
+	}
+	defer f.consumer.AllowRebalance()
+	offsets := f.consumer.UncommittedOffsets()
+	if !really || len(offsets) == 0 {
+		return committed{}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	return f.consumer.CommitUncommittedOffsets(ctx)
+	done := committed{ok: map[string]int64{}, unknown: map[string]int64{}}
+	for topic, partitions := range offsets {
+		for p, o := range partitions {
+			done.unknown[joinKey(topic, p)] = o.Offset
+		}
+	}
+	var failed error
+	f.consumer.CommitOffsetsSync(ctx, offsets, func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
+		if failed = err; err != nil {
+			return
+		}
+		for _, t := range resp.Topics {
+			for _, p := range t.Partitions {
+				if key := joinKey(t.Topic, p.Partition); p.ErrorCode == 0 {
+					done.ok[key] = done.unknown[key]
+					delete(done.unknown, key)
+				}
+			}
+		}
+	})
+	return done, failed
 }
 
 func (f *franz) dropConsumer() {
 	if f.consumer != nil {
 		f.consumer.CloseAllowingRebalance()
-		f.consumer = nil
+		f.consumer, f.inGroup = nil, false
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -32,6 +33,8 @@ type options struct {
 	quiet      bool
 	list       bool
 	check      string
+	clients    string
+	root       string // of the repository
 }
 
 // Statuses of the process.
@@ -59,6 +62,7 @@ func main() {
 	flag.BoolVar(&o.quiet, "quiet", false, "print the verdict alone")
 	flag.BoolVar(&o.list, "list", false, "list the rows")
 	flag.StringVar(&o.check, "check", "", "only check a history that was written before")
+	flag.StringVar(&o.clients, "clients", os.Getenv("VARVE_CLIENTS"), "what integration/clients/setup.sh has filled: with it confluent-kafka makes transactions, too")
 	flag.Parse()
 	status, err := o.do()
 	if err != nil {
@@ -74,7 +78,13 @@ func (o *options) do() (int, error) {
 		return 0, listRows(os.Stdout)
 	case o.check != "":
 		return checkFile(os.Stdout, o.check)
-	case os.Getenv(insideVariable) != "":
+	}
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return statusFound, fmt.Errorf("find the module (run this inside the repository): %w", err)
+	}
+	o.root = strings.TrimSpace(string(root))
+	if os.Getenv(insideVariable) != "" {
 		return o.runInside()
 	}
 	return o.runAround()

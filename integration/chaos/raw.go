@@ -161,7 +161,7 @@ func (r *raw) send(ctx context.Context, key string, values []int64, size int) se
 func (r *raw) assign(context.Context, map[string]int64) error    { return nil }
 func (r *raw) subscribe(context.Context, []string, string) error { return nil }
 func (r *raw) poll(context.Context) ([]history.Step, error)      { return nil, nil }
-func (r *raw) commit(context.Context) error                      { return nil }
+func (r *raw) commit(context.Context, bool) (committed, error)   { return committed{}, nil }
 func (r *raw) crash()                                            { r.cl.Close() }
 
 // Special timestamps of ListOffsets.

@@ -38,13 +38,9 @@ func (o *options) prepare(dir string) error {
 	if o.binary == "" {
 		builds = append(builds, []string{"build", "-o", filepath.Join(dir, "varve"), "./cmd/varve"})
 	}
-	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
-	if err != nil {
-		return fmt.Errorf("find the module (run this inside the repository): %w", err)
-	}
 	for _, b := range builds {
 		cmd := exec.Command("go", b...)
-		cmd.Dir = string(root[:max(0, len(root)-1)])
+		cmd.Dir = o.root
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("go %v: %w\n%s", b, err, out)
 		}
@@ -81,7 +77,7 @@ func (o *options) run(ctx context.Context, r row, n *network) (v *verdict, err e
 	if err := makeTopics(starting, c.bootstrap(), int16(replicas), fmt.Sprint(min(2, replicas))); err != nil {
 		return nil, fmt.Errorf("make the topics: %w", err)
 	}
-	rec := &recorder{out: history.NewWriter(file), began: began, seen: map[string]int64{}}
+	rec := &recorder{out: history.NewWriter(file), began: began, seen: map[string]int64{}, last: map[string]int64{}}
 	v.Attacks, v.Trouble = o.torment(ctx, c, rec, r, log)
 	log("the workload has ended; waiting for the cluster to be whole")
 	if err := live(ctx, c, rec, o.patience, replicas); err != nil {
@@ -121,6 +117,10 @@ func (o *options) torment(ctx context.Context, c *cluster, rec *recorder, r row,
 		w := o.worker(i, c, rec)
 		wg.Go(func() { w.run(working) })
 	}
+	for _, t := range o.tellers(c, rec) {
+		wg.Go(func() { t.run(working) })
+	}
+	wg.Go(func() { watchGroups(working, rec, c.bootstrap(), o.seed) })
 	wg.Go(func() { watch(working, rec, c.bootstrap(), o.brokers, o.seed) })
 	eye, err := newRaw(c.bootstrap())
 	if err != nil {
@@ -144,14 +144,16 @@ func (o *options) worker(i int, c *cluster, rec *recorder) *worker {
 	bootstrap := c.bootstrap()
 	switch i % 4 {
 	case 0:
-		w.make = func() (client, error) { return &franz{bootstrap: bootstrap}, nil }
+		w.make = func() (client, error) { return &franz{bootstrap: bootstrap, claimed: rec.claimed}, nil }
 	case 1:
 		w.make = func() (client, error) {
 			return &process{spawn: c.spawn, binary: workerIn(o.dir), bootstrap: bootstrap}, nil
 		}
 	case 2:
 		rack := fmt.Sprint("rack-", 1+i%o.brokers)
-		w.make = func() (client, error) { return &franz{bootstrap: bootstrap, rack: rack}, nil }
+		w.make = func() (client, error) {
+			return &franz{bootstrap: bootstrap, rack: rack, uncommitted: true, claimed: rec.claimed}, nil
+		}
 	default:
 		w.reads = false
 		w.make = func() (client, error) { return newRaw(bootstrap) }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"github.com/varvelog/varve/integration/history"
@@ -19,7 +20,9 @@ import (
 type process struct {
 	spawn     *spawner
 	binary    string
+	arguments []string // before the brokers' addresses
 	bootstrap []string
+	label     string // "": sarama
 
 	cmd     *exec.Cmd
 	in      io.WriteCloser
@@ -36,6 +39,10 @@ type ask struct {
 	Topics []string         `json:"topics,omitempty"`
 	Group  string           `json:"group,omitempty"`
 	Millis int64            `json:"millis,omitempty"`
+
+	ID     string         `json:"id,omitempty"` // transactional
+	Steps  []history.Step `json:"steps,omitempty"`
+	Commit bool           `json:"commit,omitempty"`
 }
 
 type answer struct {
@@ -43,12 +50,20 @@ type answer struct {
 	Offsets []int64               `json:"offsets"`
 	Reads   map[string][][2]int64 `json:"reads"`
 	Error   string                `json:"error"`
+
+	Steps   []history.Step `json:"steps"`
+	Decided int64          `json:"decided"` // nanoseconds from the begin of the transaction to the wish to commit
 }
 
-func (p *process) name() string { return "sarama" }
+func (p *process) name() string {
+	if p.label != "" {
+		return p.label
+	}
+	return "sarama"
+}
 
 func (p *process) start() error {
-	cmd := exec.Command(p.binary, strings.Join(p.bootstrap, ","))
+	cmd := exec.Command(p.binary, append(slices.Clone(p.arguments), strings.Join(p.bootstrap, ","))...)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return err
@@ -135,9 +150,12 @@ func (p *process) poll(ctx context.Context) ([]history.Step, error) {
 	return steps, err
 }
 
-func (p *process) commit(ctx context.Context) error {
+func (p *process) commit(ctx context.Context, really bool) (committed, error) {
+	if !really {
+		return committed{}, nil
+	}
 	_, err := p.call(ctx, ask{Op: "commit"})
-	return err
+	return committed{}, err // it does not say which offsets
 }
 
 func (p *process) crash() {

@@ -36,10 +36,17 @@ type recorder struct {
 
 	mu   sync.Mutex       // guards the following
 	seen map[string]int64 // key → the highest offset known
+	last map[string]int64 // key → the offset of the last record that was written, once everything has ended
 }
 
 func (r *recorder) add(e history.Event) {
 	e.Time = time.Since(r.began).Nanoseconds()
+	r.out.Add(e)
+}
+
+// addAt is add for what began earlier.
+func (r *recorder) addAt(at time.Duration, e history.Event) {
+	e.Time = at.Nanoseconds()
 	r.out.Add(e)
 }
 
@@ -67,6 +74,7 @@ type worker struct {
 	born    time.Time
 	life    time.Duration
 	group   bool
+	name    string // of the group
 }
 
 const (
@@ -178,8 +186,13 @@ func (w *worker) consume(ctx context.Context) {
 	if w.group {
 		e.F, e.Keys = history.Subscribe, []string{plainTopic, tieredTopic}
 		w.rec.add(e)
-		// Families agree on no protocol, so each has a group of its own.
-		err = w.c.subscribe(limited, e.Keys, "workers-"+strings.Fields(w.c.name())[0])
+		// Families agree on no protocol, so each has a group of its own; those of
+		// franz-go that are in a rack speak the newer protocol.
+		w.name = "workers-" + strings.Fields(w.c.name())[0]
+		if strings.Contains(w.c.name(), "rack") {
+			w.name = "workers-franz-848"
+		}
+		err = w.c.subscribe(limited, e.Keys, w.name)
 	} else {
 		from := map[string]int64{}
 		for _, key := range allKeys {
@@ -222,11 +235,27 @@ func (w *worker) poll(ctx context.Context) {
 		w.rec.saw(s.Key, s.Reads[len(s.Reads)-1][0])
 	}
 	w.rec.add(history.Event{Process: w.process, Type: history.OK, F: history.Poll, Steps: steps, Error: text(err)})
-	if w.group && len(steps) > 0 && w.rng.IntN(4) == 0 {
-		_ = w.c.commit(limited) // a lost commit only makes the group read again
+	if w.group {
+		w.commit(limited, len(steps) > 0 && w.rng.IntN(4) == 0)
 	}
 	if err != nil && w.rng.IntN(8) == 0 {
 		w.crash("after an error of a poll")
+	}
+}
+
+// commit commits what was read, and notes what is known of that.
+func (w *worker) commit(ctx context.Context, really bool) {
+	began := time.Since(w.rec.began)
+	done, err := w.c.commit(ctx, really)
+	for outcome, offsets := range map[history.Type]map[string]int64{history.OK: done.ok, history.Info: done.unknown} {
+		if len(offsets) == 0 {
+			continue
+		}
+		// A process of its own: the two outcomes are two operations.
+		e := history.Event{Process: int(w.rec.process.Add(1)), Type: history.Invoke, F: history.Commit, GroupID: w.name, Steps: offsetSteps(offsets)}
+		w.rec.addAt(began, e)
+		e.Type, e.Error = outcome, text(err)
+		w.rec.add(e)
 	}
 }
 
@@ -244,7 +273,7 @@ func watch(ctx context.Context, rec *recorder, bootstrap []string, brokers int, 
 			if ctx.Err() != nil {
 				break
 			}
-			key := allKeys[rng.IntN(len(allKeys))]
+			key := everyKey[rng.IntN(len(everyKey))]
 			noteEnds(ctx, rec, r, process, key, false)
 			if high := rec.highest(key); high > 0 {
 				id := 1 + rng.IntN(brokers)
@@ -291,7 +320,7 @@ func makeTopics(ctx context.Context, bootstrap []string, replicas int16, minISR 
 	for name, value := range common {
 		tiered[name] = value
 	}
-	for topic, settings := range map[string]map[string]*string{plainTopic: common, tieredTopic: tiered} {
+	for topic, settings := range map[string]map[string]*string{plainTopic: common, tieredTopic: tiered, ledgerTopic: tiered} {
 		var err error
 		for range 30 { // brokers that have just started may not be unfenced yet
 			if _, err = adm.CreateTopic(ctx, partitions, replicas, settings, topic); err == nil {
