@@ -44,7 +44,8 @@ func (c *txnCore) endV1(x *transaction, q *EndTxnRequest) error {
 		return nil
 	case done:
 		return nil
-	case deciding:
+	}
+	if x.state.prepared() { // whichever outcome is asked for
 		return ErrConcurrentTransactions
 	}
 	return ErrInvalidTxnState
@@ -65,11 +66,13 @@ func (c *txnCore) endV2(x *transaction, q *EndTxnRequest) error {
 	switch {
 	case again && x.state == done:
 		return nil
-	case again && x.state == deciding:
+	case x.state.prepared():
+		// Whichever outcome is asked for, again or for what the producer took for its next transaction: no answer is final
+		// before the end that is under way.
 		return ErrConcurrentTransactions
 	case again && (x.state == TxnOngoing || x.state == TxnEmpty):
 		return ErrProducerFenced // the newer epoch is at work already
-	case again || x.state.prepared():
+	case again:
 		return ErrInvalidTxnState
 	case x.state != TxnOngoing && q.Commit:
 		return ErrInvalidTxnState // there is nothing to commit

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// skips are the tests that may be left out, with the reason. Apache Kafka
+// started with the same kind of listeners leaves out the same.
+var skips = map[string]string{
+	"TestSCRAMAuth":               "needs a listener with SASL, which Varve does not have yet",
+	"TestSCRAMAuthBadCredentials": "needs a listener with SASL, which Varve does not have yet",
+	"TestOAuthAuth":               "needs a listener with SASL, which Varve does not have yet",
+	// Versions 0 to 2 are named, for the sake of old clients, but not served (KAFKA-18659), as in Apache Kafka.
+	"TestIssueProduceBrokerTooOldFailsRecords": "is for brokers that do not name Produce version 2",
+}
+
+// gaveUp is what a chain of groups logs before it leaves its checks out: a
+// broker that does not know the epoch at which a member was given a partition
+// (KIP-1251) refused a commit that was in flight while the member's epoch rose.
+var gaveUp = regexp.MustCompile(`skipping validation`)
+
+// event is one line of test2json.
+type event struct {
+	Action, Test, Output string
+	Elapsed              float64
+}
+
+// results are what the tests said.
+type results struct {
+	passed, failed []string
+	left           map[string]string // left out, and what the test gave as its reason
+	vacuous        []string          // gave up their checks
+	output         map[string][]string
+	status         error
+	took           time.Duration
+}
+
+// read takes the events until they end, and writes what was printed to log.
+func read(events io.Reader, log io.Writer, verbose bool) (*results, error) {
+	r := &results{left: map[string]string{}, output: map[string][]string{}}
+	lines := bufio.NewScanner(events)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var e event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			return nil, fmt.Errorf("read %q: %w", lines.Text(), err)
+		}
+		r.take(e)
+		if e.Output != "" {
+			fmt.Fprint(log, e.Output)
+			if verbose {
+				fmt.Print(e.Output)
+			}
+		}
+	}
+	return r, lines.Err()
+}
+
+func (r *results) take(e event) {
+	switch e.Action {
+	case "output":
+		// The last lines of a test are kept: a chain of groups says little else.
+		r.output[e.Test] = append(r.output[e.Test], e.Output)
+		if n := len(r.output[e.Test]); n > 200 {
+			r.output[e.Test] = r.output[e.Test][n-100:]
+		}
+		if gaveUp.MatchString(e.Output) {
+			r.vacuous = append(r.vacuous, e.Test)
+		}
+	case "pass":
+		if e.Test != "" {
+			r.passed = append(r.passed, e.Test)
+		}
+		if e.Elapsed >= 1 {
+			fmt.Printf("%6.1f s  %s\n", e.Elapsed, name(e.Test))
+		}
+	case "fail":
+		r.failed = append(r.failed, name(e.Test))
+		fmt.Printf("--- FAIL: %s (%.1f s)\n%s", name(e.Test), e.Elapsed, strings.Join(r.output[e.Test], ""))
+	case "skip":
+		r.left[e.Test] = reason(r.output[e.Test])
+	}
+}
+
+func name(test string) string {
+	if test == "" {
+		return "all"
+	}
+	return test
+}
+
+// reason finds what a test gave as its reason to be left out.
+func reason(output []string) string {
+	for _, line := range output {
+		if _, text, ok := strings.Cut(line, "_test.go:"); ok {
+			_, text, _ = strings.Cut(text, ": ")
+			return strings.TrimSpace(text)
+		}
+	}
+	return "no reason given"
+}
+
+// verdict prints what was left out and what failed; it gives an error unless
+// all is well.
+func (r *results) verdict(out io.Writer) error {
+	fmt.Fprintf(out, "franz-go %s: %d tests and parts of tests passed in %.0f s, %d failed, %d left out\n",
+		version, len(r.passed), r.took.Seconds(), len(r.failed), len(r.left))
+	unknown := 0
+	for _, test := range slices.Sorted(maps.Keys(r.left)) {
+		why, known := skips[test]
+		if !known {
+			unknown++
+			why = "NOT ALLOWED"
+		}
+		fmt.Fprintf(out, "  left out: %s: %s (%s)\n", test, why, r.left[test])
+	}
+	for _, test := range r.vacuous {
+		fmt.Fprintf(out, "  gave up its checks: %s\n", test)
+	}
+	switch {
+	case len(r.failed) > 0:
+		return fmt.Errorf("failed: %s", strings.Join(r.failed, ", "))
+	case r.status != nil:
+		return fmt.Errorf("the tests ended with %w", r.status)
+	case unknown > 0:
+		return fmt.Errorf("%d tests were left out that Apache Kafka runs", unknown)
+	case len(r.vacuous) > 0:
+		return fmt.Errorf("%d tests gave up their checks", len(r.vacuous))
+	case len(r.passed) == 0:
+		return fmt.Errorf("no test ran")
+	}
+	return nil
+}
