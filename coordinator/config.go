@@ -42,6 +42,15 @@ type Config struct {
 	TxnTopicReplicas                         func(brokers int) int16
 	TxnTopicMinISR                           func(replicas int16) int32
 
+	// ShareSnapshotUpdates is how many updates of a share-partition come between two snapshots, ShareCutMillis how often the log
+	// is cut off at its start.
+	ShareSnapshotUpdates int32
+	ShareCutMillis       int64
+	// ShareTopicPartitions and the others are those of the share state topic when it is created.
+	ShareTopicPartitions, ShareTopicSegmentBytes int32
+	ShareTopicReplicas                           func(brokers int) int16
+	ShareTopicMinISR                             func(replicas int16) int32
+
 	CommitMillis int64 // the longest wait for an append to be committed
 	// LoadWaitMillis is how long a request waits for its partition to be read back before it is told ErrLoading.
 	LoadWaitMillis int64
@@ -94,10 +103,18 @@ func ConfigFrom(b *conf.Broker) Config {
 		TxnTopicReplicas: func(brokers int) int16 {
 			return b.InternalReplicas("transaction.state.log.replication.factor", brokers)
 		},
-		LoadWaitMillis:  1000,
-		NewMemberMillis: 5 * 60_000,
-		QueueMax:        256,
-		BatchBytesMax:   1 << 20,
+		ShareSnapshotUpdates:   b.ShareCoordinatorSnapshotUpdates,
+		ShareCutMillis:         5 * 60_000, // Kafka's share.coordinator.state.topic.prune.interval.ms
+		ShareTopicPartitions:   b.ShareCoordinatorStateTopicNumPartitions,
+		ShareTopicSegmentBytes: b.ShareCoordinatorStateTopicSegmentBytes,
+		ShareTopicReplicas: func(brokers int) int16 {
+			return b.InternalReplicas("share.coordinator.state.topic.replication.factor", brokers)
+		},
+		ShareTopicMinISR: func(replicas int16) int32 { return b.InternalMinISR("share.coordinator.state.topic.min.isr", replicas) },
+		LoadWaitMillis:   1000,
+		NewMemberMillis:  5 * 60_000,
+		QueueMax:         256,
+		BatchBytesMax:    1 << 20,
 	}
 }
 
@@ -119,6 +136,11 @@ func (c *Config) Validate() error {
 	case c.TxnTopicPartitions < 1 || c.TxnExpirationCheckMillis < 1:
 		return fmt.Errorf("%w: transaction.state.log.num.partitions %d, transaction.remove.expired.transaction.cleanup.interval.ms %d",
 			ErrInvalidConfig, c.TxnTopicPartitions, c.TxnExpirationCheckMillis)
+	case c.ShareTopicReplicas == nil || c.ShareTopicMinISR == nil:
+		return fmt.Errorf("%w: the share state topic's replicas are not given", ErrInvalidConfig)
+	case c.ShareTopicPartitions < 1 || c.ShareCutMillis < 1 || c.ShareSnapshotUpdates < 0:
+		return fmt.Errorf("%w: share.coordinator.state.topic.num.partitions %d, share.coordinator.snapshot.update.records.per.snapshot %d",
+			ErrInvalidConfig, c.ShareTopicPartitions, c.ShareSnapshotUpdates)
 	case c.OffsetsRetentionCheckMillis < 1:
 		return fmt.Errorf("%w: offsets.retention.check.interval.ms %d", ErrInvalidConfig, c.OffsetsRetentionCheckMillis)
 	}

@@ -56,30 +56,13 @@ func (c *Coordinator) Close(ctx context.Context) error {
 // image takes a new metadata image.
 func (c *Coordinator) image(prev, next *meta.Image) {
 	c.groups.image(prev, next)
-	if prev == nil {
-		return
-	}
-	for _, t := range prev.Topics() {
-		if next.TopicByID(t.ID) != nil || topic.IsInternal(t.Name) {
-			continue
-		}
-		gone := topicGone{topic: t.Name}
+	c.groups.deleted(prev, next, func(t *meta.Topic) any {
+		gone := topicGone{topic: t.Name, id: t.ID}
 		if now := next.Topic(t.Name); now != nil {
 			gone.keep = now.ID
 		}
-		c.groups.each(func(s *shard) {
-			// A shard that is not ready reads the offsets back later; they expire like any that nobody needs, and are not
-			// given out for the topic that has the name then.
-			for range 3 {
-				if !s.ready() {
-					return
-				}
-				if _, err := s.do(c.groups.ctx, gone); err == nil {
-					return
-				}
-			}
-		})
-	}
+		return gone
+	})
 }
 
 // Locate finds the broker that coordinates a group. The first call has the offsets topic created. ErrNotAvailable until

@@ -12,7 +12,7 @@ type Log interface {
 	// Epoch is the leader epoch under which this broker leads the partition and serves it; false when it does not.
 	Epoch(partition int32) (epoch int32, leading bool)
 	// Append appends one record batch under that leader epoch and returns when it is committed. When it returns an error the
-	// batch may be in the log or not, and may be committed later or not. The batch may be written to, but is not kept.
+	// batch may be in the log or not, and may be committed later or not. The batch is given its offsets, but is not kept.
 	Append(ctx context.Context, partition, epoch int32, records batch.Batch) error
 	// Read calls fn for each batch from the start of the partition to its end, in order, and returns when all of that is
 	// committed: before, another leader may yet not have it. The bytes are valid during the call only. An error of fn ends it.

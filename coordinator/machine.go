@@ -1,5 +1,7 @@
 package coordinator
 
+import "github.com/varvelog/varve/meta/topic"
+
 // machine is the state of one partition of an internal topic, and every decision about it. It has no goroutine, clock or lock:
 // events and the time come in, effects go out. What an event changes is in place when step returns, while its records are
 // yet to be written; the shell answers nobody before they are, and throws the machine away when they cannot be.
@@ -22,6 +24,15 @@ type machine interface {
 	setTopics(v *topicsView)
 	// size is how many groups or transactional ids there are.
 	size() int
+}
+
+// cutter is a machine whose newer records make older ones redundant in a way that compaction cannot know: its topic is cut off at
+// its start.
+type cutter interface {
+	// placed says at which offset a record of the log is: of every record that is replayed or has been written, in order.
+	placed(key []byte, offset int64)
+	// redundant is the offset below which no record is needed any more.
+	redundant() int64
 }
 
 // clockwork is what every machine has beside its state: deadlines, the time of the step under way, and what the steps since the
@@ -62,6 +73,7 @@ type (
 	// topicGone says that a topic was deleted. keep is the id of the topic that has its name now; zero: none.
 	topicGone struct {
 		topic string
+		id    topic.ID
 		keep  [16]byte
 	}
 )
@@ -71,6 +83,7 @@ type effects struct {
 	records []record
 	replies []reply
 	ends    []ending
+	cut     bool // of a cutter: the log is to be cut off where it is redundant
 }
 
 // reply answers the request of a ticket. Requests are answered exactly once, perhaps many steps later.
@@ -82,4 +95,5 @@ type reply struct {
 
 func (e *effects) add(o effects) {
 	e.records, e.replies, e.ends = append(e.records, o.records...), append(e.replies, o.replies...), append(e.ends, o.ends...)
+	e.cut = e.cut || o.cut
 }

@@ -11,6 +11,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/varvelog/varve/meta"
+	"github.com/varvelog/varve/meta/topic"
 )
 
 // Metadata is the metadata quorum as the coordinator uses it; *meta.Node is one.
@@ -35,6 +36,8 @@ type service struct {
 	// their partitions, once that it must be done is committed.
 	fenced   func(error) bool
 	carryOut func(s *shard, epoch int32, ends []ending)
+	// cut removes the records of a partition below an offset, of a topic whose machines are cutters.
+	cut func(ctx context.Context, partition int32, offset int64) error
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -58,6 +61,7 @@ type topicSettings struct {
 	replicas     func(brokers int) int16
 	segmentBytes int32
 	minISR       func(replicas int16) int32 // nil: the broker's default
+	keepAll      bool                       // nothing is compacted or expires: machines cut the log off
 }
 
 // start fills in what every service needs and starts looking for partitions led here.
@@ -99,6 +103,30 @@ func (c *service) image(_, next *meta.Image) {
 	select {
 	case c.wake <- struct{}{}:
 	default:
+	}
+}
+
+// deleted has every shard take an event for each topic that is gone since prev. A shard that is not ready hears nothing of it;
+// what it keeps of the topic must do no harm.
+func (c *service) deleted(prev, next *meta.Image, gone func(*meta.Topic) any) {
+	if prev == nil {
+		return
+	}
+	for _, t := range prev.Topics() {
+		if next.TopicByID(t.ID) != nil || topic.IsInternal(t.Name) {
+			continue
+		}
+		body := gone(t)
+		c.each(func(s *shard) {
+			for range 3 {
+				if !s.ready() {
+					return
+				}
+				if _, err := s.do(c.ctx, body); err == nil {
+					return
+				}
+			}
+		})
 	}
 }
 
@@ -238,6 +266,17 @@ func (c *service) locate(key string) (broker int32, err error) {
 	return leader, nil
 }
 
+// cutOff removes what a partition no longer needs, in the background. When that fails, the next time does it.
+func (c *service) cutOff(index int32, offset int64) {
+	c.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(c.ctx, 30*time.Second)
+		defer cancel()
+		if err := c.cut(ctx, index, offset); err != nil && c.ctx.Err() == nil {
+			c.logger.Warn("internal topic not cut off", "topic", c.topic, "partition", index, "offset", offset, "err", err)
+		}
+	})
+}
+
 // createTopic has the topic created, in the background and once at a time.
 func (c *service) createTopic() {
 	c.mu.Lock()
@@ -260,12 +299,19 @@ func (c *service) createTopic() {
 
 func (c *service) makeTopic(ctx context.Context) error {
 	value := func(s string) *string { return &s }
+	policy := "compact"
+	if c.made.keepAll {
+		policy = "delete"
+	}
 	settings := []meta.ConfigValue{
-		{Name: "cleanup.policy", Value: value("compact")},
+		{Name: "cleanup.policy", Value: value(policy)},
 		{Name: "compression.type", Value: value("producer")},
 		{Name: "segment.bytes", Value: value(fmt.Sprint(c.made.segmentBytes))},
 	}
 	replicas := c.made.replicas(len(c.meta.Image().Brokers))
+	if c.made.keepAll {
+		settings = append(settings, meta.ConfigValue{Name: "retention.ms", Value: value("-1")}, meta.ConfigValue{Name: "retention.bytes", Value: value("-1")})
+	}
 	if c.made.minISR != nil {
 		settings = append(settings, meta.ConfigValue{Name: "min.insync.replicas", Value: value(fmt.Sprint(c.made.minISR(replicas)))})
 	}

@@ -147,6 +147,7 @@ func (s *shard) settled() bool {
 func (s *shard) load(epoch int32) bool {
 	began := time.Now()
 	core := s.c.create(s.c.now())
+	cuts, _ := core.(cutter)
 	records, bad := 0, 0
 	err := s.c.log.Read(s.c.ctx, s.index, func(b batch.Batch) error {
 		if b.Control() {
@@ -169,6 +170,9 @@ func (s *shard) load(epoch int32) bool {
 				if bad++; bad <= 10 {
 					s.log.Error("record is left out", "topic", s.c.topic, "offset", r.Offset, "err", err)
 				}
+			}
+			if cuts != nil {
+				cuts.placed(r.Key, r.Offset)
 			}
 		}
 		return nil
@@ -284,6 +288,9 @@ func (s *shard) turn(first *call) {
 	if len(out.ends) > 0 {
 		s.c.carryOut(s, s.epoch, out.ends)
 	}
+	if out.cut {
+		s.c.cutOff(s.index, s.core.(cutter).redundant())
+	}
 	for _, r := range out.replies {
 		q := s.waiting[r.ticket]
 		if q == nil {
@@ -309,6 +316,11 @@ func (s *shard) append(records []record, wall int64) ([]record, error) {
 		}
 		if err != nil {
 			return records[:n], err
+		}
+		if cuts, ok := s.core.(cutter); ok {
+			for i := range records[:n] {
+				cuts.placed(records[i].key, b.BaseOffset()+int64(i))
+			}
 		}
 		records = records[n:]
 	}

@@ -87,30 +87,37 @@ type Broker struct {
 	BrokerSessionTimeoutMillis                   int32
 
 	// Groups and offsets.
-	GroupMinSessionTimeoutMillis          int32
-	GroupMaxSessionTimeoutMillis          int32
-	GroupInitialRebalanceDelayMillis      int32
-	GroupConsumerSessionTimeoutMillis     int32
-	GroupConsumerHeartbeatIntervalMillis  int32
-	GroupConsumerMaxSize                  int32
-	GroupConsumerAssignmentIntervalMillis int32
-	GroupConsumerMigrationPolicy          string
-	GroupConsumerAssignors                []string
-	GroupMaxSize                          int32
-	OffsetMetadataMaxBytes                int32
-	OffsetsTopicNumPartitions             int32
-	OffsetsTopicSegmentBytes              int32
-	OffsetsTopicCompressionCodec          int8
-	OffsetsRetentionMinutes               int32
-	OffsetsRetentionCheckIntervalMillis   int64
-	OffsetsCommitTimeoutMillis            int32
-	OffsetsLoadBufferBytes                int32
-	ProducerIDExpirationMillis            int32
-	TransactionMaxTimeoutMillis           int32
-	TransactionStateLogNumPartitions      int32
-	TransactionStateLogSegmentBytes       int32
-	TransactionalIDExpirationMillis       int32
-	TransactionExpirationCheckMillis      int32
+	GroupMinSessionTimeoutMillis            int32
+	GroupMaxSessionTimeoutMillis            int32
+	GroupInitialRebalanceDelayMillis        int32
+	GroupConsumerSessionTimeoutMillis       int32
+	GroupConsumerHeartbeatIntervalMillis    int32
+	GroupConsumerMaxSize                    int32
+	GroupConsumerAssignmentIntervalMillis   int32
+	GroupConsumerMigrationPolicy            string
+	GroupConsumerAssignors                  []string
+	GroupMaxSize                            int32
+	OffsetMetadataMaxBytes                  int32
+	OffsetsTopicNumPartitions               int32
+	OffsetsTopicSegmentBytes                int32
+	OffsetsTopicCompressionCodec            int8
+	OffsetsRetentionMinutes                 int32
+	OffsetsRetentionCheckIntervalMillis     int64
+	OffsetsCommitTimeoutMillis              int32
+	OffsetsLoadBufferBytes                  int32
+	ProducerIDExpirationMillis              int32
+	TransactionMaxTimeoutMillis             int32
+	TransactionStateLogNumPartitions        int32
+	TransactionStateLogSegmentBytes         int32
+	TransactionalIDExpirationMillis         int32
+	TransactionExpirationCheckMillis        int32
+	ShareCoordinatorSnapshotUpdates         int32 // share.coordinator.snapshot.update.records.per.snapshot
+	ShareCoordinatorStateTopicNumPartitions int32
+	ShareCoordinatorStateTopicSegmentBytes  int32
+	GroupShareSessionTimeoutMillis          int32
+	GroupShareHeartbeatIntervalMillis       int32
+	GroupShareAssignmentIntervalMillis      int32
+	GroupShareMaxSize                       int32
 
 	// Tiered storage.
 	RemoteFetchMaxWaitMillis            int32
@@ -321,6 +328,13 @@ func (b *Broker) fillGroup(v parsed) {
 	b.OffsetsLoadBufferBytes = v.i32("offsets.load.buffer.size")
 	b.ProducerIDExpirationMillis = v.i32("producer.id.expiration.ms")
 	b.TransactionMaxTimeoutMillis = v.i32("transaction.max.timeout.ms")
+	b.ShareCoordinatorSnapshotUpdates = v.i32("share.coordinator.snapshot.update.records.per.snapshot")
+	b.ShareCoordinatorStateTopicNumPartitions = v.i32("share.coordinator.state.topic.num.partitions")
+	b.ShareCoordinatorStateTopicSegmentBytes = v.i32("share.coordinator.state.topic.segment.bytes")
+	b.GroupShareSessionTimeoutMillis = v.i32("group.share.session.timeout.ms")
+	b.GroupShareHeartbeatIntervalMillis = v.i32("group.share.heartbeat.interval.ms")
+	b.GroupShareAssignmentIntervalMillis = v.i32("group.share.assignment.interval.ms")
+	b.GroupShareMaxSize = v.i32("group.share.max.size")
 	b.TransactionStateLogNumPartitions = v.i32("transaction.state.log.num.partitions")
 	b.TransactionStateLogSegmentBytes = v.i32("transaction.state.log.segment.bytes")
 	b.TransactionalIDExpirationMillis = v.i32("transactional.id.expiration.ms")
