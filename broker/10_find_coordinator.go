@@ -10,7 +10,7 @@ import (
 
 // FindCoordinator (10): versions 0–6.
 //
-//	v1 coordinator type    v3 flexible    v4 several keys (KIP-699)    v6 share groups, which this broker does not run
+//	v1 coordinator type    v3 flexible    v4 several keys (KIP-699)    v6 share-partitions (KIP-932)
 //
 // The first question for a group or a transactional id has its topic created; until its partition serves, the answer is
 // COORDINATOR_NOT_AVAILABLE, which clients retry.
@@ -57,6 +57,16 @@ func (s *Server) coordinatorOf(r *request, kind int8, key string) kmsg.FindCoord
 		locate = s.deps.Transactions.Locate
 	case kind == coordinatorOfGroup && s.deps.Groups != nil:
 		locate = s.deps.Groups.Locate
+	case kind == coordinatorOfShare && r.version >= 6:
+		k, err := coordinator.ParseShareKey(key)
+		if err != nil {
+			return fail(codeInvalidRequest, malformed)
+		}
+		key = k.String()
+		if s.deps.Shares == nil {
+			return fail(codeCoordinatorNotAvailable, unavailable)
+		}
+		locate = s.deps.Shares.Locate
 	case kind == coordinatorOfTxn || kind == coordinatorOfGroup:
 		return fail(codeCoordinatorNotAvailable, unavailable)
 	default:

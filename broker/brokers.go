@@ -31,6 +31,8 @@ func (x brokersOver) Ask(ctx context.Context, id int32, q kmsg.Request) (kmsg.Re
 		lane = peer.LaneVerify
 	case apiWriteTxnMarkers.key:
 		lane = peer.LaneMarkers
+	case apiInitializeShareState.key, apiReadShareState.key, apiWriteShareState.key, apiDeleteShareState.key, apiReadShareSummary.key:
+		lane = peer.LaneShare
 	}
 	resp, err := x.pool.Do(ctx, peer.Address(b.Host, b.Port), lane, q)
 	if err != nil {

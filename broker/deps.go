@@ -22,6 +22,8 @@ type Deps struct {
 	Groups Groups
 	// Transactions runs the transactional producers; nil: their keys are not served.
 	Transactions Transactions
+	// Shares keeps what share groups do; nil: their keys are not served.
+	Shares Shares
 	// Brokers reaches the other brokers of the cluster; nil: there are none.
 	Brokers Brokers
 	// Open is closed when clients may be served. Before that a node of a cluster serves other brokers only: it knows nothing yet,

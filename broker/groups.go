@@ -40,6 +40,8 @@ func served(list []api, deps Deps) []api {
 			return deps.Groups == nil
 		case k >= apiAddPartitionsToTxn.key && k <= apiTxnOffsetCommit.key, k == apiDescribeTransactions.key, k == apiListTransactions.key:
 			return deps.Transactions == nil
+		case k >= apiInitializeShareState.key && k <= apiReadShareSummary.key:
+			return deps.Shares == nil
 		}
 		return false
 	})

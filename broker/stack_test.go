@@ -78,12 +78,15 @@ func startStack(t testing.TB, settings map[string]string) *stack {
 		Log: m.Journal(topic.TransactionState), Metadata: node, Markers: markersOf{&s},
 		ProducerID: func(ctx context.Context) (int64, error) { return s.ProducerID(ctx) }})
 	must(err)
-	s = New(ConfigFrom(&b), Deps{Partitions: Replicas(m), Metadata: node, Groups: groups, Transactions: txns, Settings: &b})
+	shares, err := coordinator.OpenShares(coordinator.ConfigFrom(&b), coordinator.ShareDeps{Log: m.Journal(topic.ShareGroupState), Metadata: node})
+	must(err)
+	s = New(ConfigFrom(&b), Deps{Partitions: Replicas(m), Metadata: node, Groups: groups, Transactions: txns, Shares: shares, Settings: &b})
 	go s.Serve(l)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		must(s.Close(ctx))
+		must(shares.Close(ctx))
 		must(txns.Close(ctx))
 		must(groups.Close(ctx))
 		must(m.Close(ctx))

@@ -79,6 +79,11 @@ var apis = []api{
 	apiDescribeTopicPartitions,
 	apiAddRaftVoter,
 	apiRemoveRaftVoter,
+	apiInitializeShareState,
+	apiReadShareState,
+	apiWriteShareState,
+	apiDeleteShareState,
+	apiReadShareSummary,
 }
 
 // keyMax bounds the table; Kafka 4.4's highest key is 94.

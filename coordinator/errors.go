@@ -66,9 +66,9 @@ var (
 	ErrFencedStateEpoch = errors.New("coordinator: fenced state epoch")
 	// ErrFencedLeaderEpoch is returned when another leader has taken the share-partition over.
 	ErrFencedLeaderEpoch = errors.New("coordinator: fenced leader epoch")
-	// ErrShareStateUnknown is returned when a share-partition has no state, or its topic does not exist.
-	ErrShareStateUnknown = errors.New("coordinator: no such share-partition")
-	// ErrInvalidShareState is returned when a request about a share-partition makes no sense.
+	// ErrShareStateUnknown is returned when the topic of a share-partition is not known.
+	ErrShareStateUnknown = errors.New("coordinator: the topic of the share-partition is not known")
+	// ErrInvalidShareState is returned when a request about a share-partition makes no sense, or nobody has begun it.
 	ErrInvalidShareState = errors.New("coordinator: invalid share-partition")
 
 	// ErrMetadataTooLarge is returned when a commit's metadata is longer than offset.metadata.max.bytes.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strconv"
+	"strings"
 
 	"github.com/varvelog/varve/meta"
 	"github.com/varvelog/varve/meta/topic"
@@ -68,6 +70,25 @@ func (c *Shares) image(prev, next *meta.Image) {
 
 // String is the key by which the coordinator of a share-partition is found: group:topic id:partition.
 func (k ShareKey) String() string { return fmt.Sprintf("%s:%s:%d", k.Group, k.Topic, k.Partition) }
+
+// ParseShareKey reads what String writes. A group may have colons in its name.
+func ParseShareKey(text string) (k ShareKey, err error) {
+	parts := strings.Split(text, ":")
+	if len(parts) < 3 {
+		return k, fmt.Errorf("%w: key %q: want group:topic id:partition", ErrInvalidShareState, text)
+	}
+	n := len(parts)
+	k.Group = strings.Join(parts[:n-2], ":")
+	index, err := strconv.ParseInt(parts[n-1], 10, 32)
+	if err == nil {
+		k.Topic, err = topic.ParseID(parts[n-2])
+	}
+	if err != nil || strings.TrimSpace(k.Group) == "" {
+		return ShareKey{}, fmt.Errorf("%w: key %q: want group:topic id:partition", ErrInvalidShareState, text)
+	}
+	k.Partition = int32(index)
+	return k, nil
+}
 
 // Locate finds the broker that coordinates a share-partition, by its key (ShareKey.String). The first call has the share state
 // topic created. ErrNotAvailable until there is a coordinator that serves.

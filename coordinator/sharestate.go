@@ -18,9 +18,10 @@ type ShareState interface {
 	// Initialize begins a share-partition, or begins it anew under a higher state epoch: what was acknowledged is forgotten.
 	// ErrFencedStateEpoch if it has a higher one already.
 	Initialize(ctx context.Context, qs []ShareInitialize) []error
-	// Read reads the state and takes it over for a leader epoch. ErrShareStateUnknown if nobody has begun the share-partition.
+	// Read reads the state and takes it over for a leader epoch. ErrInvalidShareState if nobody has
+	// begun the share-partition, ErrShareStateUnknown if its topic does not exist.
 	Read(ctx context.Context, qs []ShareRead) []ShareReadResult
-	// Write adds to the state. It returns when that is committed: what was acknowledged stays so. ErrShareStateUnknown if
+	// Write adds to the state. It returns when that is committed: what was acknowledged stays so. ErrInvalidShareState if
 	// nobody has begun the share-partition, or it was deleted.
 	Write(ctx context.Context, qs []ShareWrite) []error
 	// Delete forgets share-partitions. Those that are not there are no error.
@@ -85,7 +86,8 @@ type ShareWrite struct {
 	Start                   int64 // NoOffset: unchanged
 	// DeliveryCompleteCount is how many records from Start on are acknowledged or archived (KIP-1226).
 	DeliveryCompleteCount int32
-	// Batches replace what was known of their offsets. Sorted, not overlapping.
+	// Batches join what is known: of two states of an offset the one of more deliveries stands, and of as many deliveries that
+	// with the larger number. So a write may come late or twice.
 	Batches []ShareBatch
 }
 

@@ -20,6 +20,7 @@ import (
 type memLog struct {
 	mu      sync.Mutex // guards the following
 	batches map[int32][][]byte
+	ends    map[int32]int64 // the next offset
 	epochs  map[int32]int32 // led partitions
 	appends int
 	lose    int // that many appends fail and leave nothing behind
@@ -31,7 +32,7 @@ type memLog struct {
 var errDisk = errors.New("disk gone")
 
 func newMemLog(partitions int32) *memLog {
-	l := &memLog{batches: map[int32][][]byte{}, epochs: map[int32]int32{}}
+	l := &memLog{batches: map[int32][][]byte{}, ends: map[int32]int64{}, epochs: map[int32]int32{}}
 	for i := range partitions {
 		l.epochs[i] = 1
 	}
@@ -66,6 +67,8 @@ func (l *memLog) Append(ctx context.Context, p, epoch int32, records batch.Batch
 		l.lose--
 		return errDisk
 	}
+	records.SetBaseOffset(l.ends[p])
+	l.ends[p] = records.LastOffset() + 1
 	l.batches[p] = append(l.batches[p], slices.Clone(records))
 	if l.mislead > 0 {
 		l.mislead--
@@ -90,6 +93,14 @@ func (l *memLog) Read(ctx context.Context, p int32, fn func(batch.Batch) error) 
 			return err
 		}
 	}
+	return nil
+}
+
+// Cut removes whole batches below offset.
+func (l *memLog) Cut(_ context.Context, p int32, offset int64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.batches[p] = slices.DeleteFunc(l.batches[p], func(b []byte) bool { return batch.Batch(b).LastOffset() < offset })
 	return nil
 }
 

@@ -45,6 +45,16 @@ func (j *Journal) Append(ctx context.Context, partition, epoch int32, records ba
 	return p.awaitCommitted(ctx, a.LeaderEpoch, a.LastOffset)
 }
 
+// Cut removes the records of a partition below offset. The topic's cleanup.policy must include delete.
+func (j *Journal) Cut(ctx context.Context, partition int32, offset int64) error {
+	p, err := j.m.Partition(j.topic, partition)
+	if err != nil {
+		return err
+	}
+	_, err = p.DeleteRecords(ctx, offset)
+	return err
+}
+
 // awaitCommitted waits until offset is committed under the leader epoch.
 func (p *Partition) awaitCommitted(ctx context.Context, epoch int32, offset int64) error {
 	done := make(chan error, 1)

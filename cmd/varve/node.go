@@ -64,6 +64,7 @@ type node struct {
 	removed atomic.Pointer[replica.Manager] // who is told of deleted topics that have left the bucket
 	groups  *coordinator.Coordinator
 	txns    *coordinator.Transactions
+	shares  *coordinator.Shares
 	open    chan struct{}                 // closed when clients are served
 	door    atomic.Pointer[broker.Server] // the broker, for those that are there before it
 	broker  *broker.Server
@@ -417,7 +418,7 @@ func (n *node) openReplica(context.Context) (err error) {
 }
 
 // The offsets topic, as the coordinator keeps its groups in it.
-var _ coordinator.Log = (*replica.Journal)(nil)
+var _ coordinator.ShareLog = (*replica.Journal)(nil)
 
 func (n *node) openGroups(context.Context) (err error) {
 	n.groups, err = coordinator.Open(coordinator.ConfigFrom(&n.conf), coordinator.Deps{
@@ -433,6 +434,12 @@ func (n *node) openGroups(context.Context) (err error) {
 		return fmt.Errorf("start the transaction coordinator: %w", err)
 	}
 	n.onClose("transaction coordinator", n.txns.Close)
+	n.shares, err = coordinator.OpenShares(coordinator.ConfigFrom(&n.conf), coordinator.ShareDeps{
+		Log: n.replica.Journal(topic.ShareGroupState), Metadata: broker.Topics{Node: n.meta, Controller: n.control}, Logger: n.log.With("room", "coordinator")})
+	if err != nil {
+		return fmt.Errorf("start the share coordinator: %w", err)
+	}
+	n.onClose("share coordinator", n.shares.Close)
 	return nil
 }
 
@@ -458,7 +465,7 @@ var errNotServing = errors.New("the broker does not serve yet")
 
 func (n *node) openBroker(context.Context) error {
 	deps := broker.Deps{
-		Partitions: broker.Replicas(n.replica), Metadata: n.meta, Groups: n.groups, Transactions: n.txns, Settings: &n.conf,
+		Partitions: broker.Replicas(n.replica), Metadata: n.meta, Groups: n.groups, Transactions: n.txns, Shares: n.shares, Settings: &n.conf,
 		DiskSpace: func() (total, free uint64, err error) {
 			u := n.hot.Usage()
 			return u.DiskTotal, u.DiskFree, nil

@@ -22,6 +22,7 @@ const (
 	LaneFetch                 // one follower's fetches from one leader
 	LaneReplica               // a follower's short questions to a leader
 	LaneVerify                // a leader's questions to a transaction's coordinator
+	LaneShare                 // what share groups keep, to its coordinator
 	LaneMarkers               // a transaction's markers to the leaders, which wait for their commits
 )
 
