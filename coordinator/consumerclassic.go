@@ -22,7 +22,7 @@ func (c *core) classicJoin(g *group, e event, q *JoinRequest) {
 		r, err = c.classicJoined(g, id, q)
 	}
 	if r == nil {
-		r = joinFailed(q.MemberID)
+		r = joinFailed("")
 		if err == ErrMemberIDRequired {
 			r.MemberID = id
 		}
@@ -60,15 +60,15 @@ func (c *core) classicJoined(g *group, id string, q *JoinRequest) (*JoinResult, 
 
 	resubscribed := c.enrol(g, was, m)
 	owned := c.ownedPartitions(&subscription)
-	if last && cg.targetEpoch == cg.epoch {
-		// It has taken the place of the last one that spoke the consumer protocol. Nothing has changed for the others.
-		m = c.reconcile(g, m, owned, resubscribed)
-		if c.downgrade(g, nil, false) {
+	if last {
+		// It has taken the place of the last one that spoke the consumer protocol.
+		upToDate := cg.targetEpoch == cg.epoch
+		if upToDate {
+			m = c.reconcile(g, m, owned, resubscribed)
+		}
+		if c.downgrade(g, nil, upToDate) {
 			return classicResult(m), nil
 		}
-	}
-	if last && c.downgrade(g, nil, true) {
-		return classicResult(m), nil
 	}
 	c.retargetIfDue(g)
 	m = c.reconcile(g, m, owned, resubscribed)

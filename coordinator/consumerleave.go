@@ -41,7 +41,7 @@ func (c *core) consumerLeave(q *ConsumerHeartbeatRequest) error {
 // consumerGone removes members for good; the others divide up what they had. When nobody is left but members of the classic
 // protocol, the group is one of that protocol from then on.
 func (c *core) consumerGone(g *group, gone ...*consumerMember) {
-	if len(gone) == 0 || c.downgrade(g, gone, true) {
+	if len(gone) == 0 || c.downgrade(g, gone, false) {
 		return
 	}
 	for _, m := range gone {

@@ -178,9 +178,9 @@ func (c *core) replaced(g *group) *group {
 }
 
 // downgrade makes a classic group of a consumer group once the members that are left, besides those who are going, all speak the
-// classic protocol. It reports whether it has; the group that is there then is another. With rebalance, the members are to join
-// again.
-func (c *core) downgrade(g *group, going []*consumerMember, rebalance bool) bool {
+// classic protocol. It reports whether it has; the group that is there then is another. The members are to join again, unless
+// keep says that the assignment need not change, and all have what it gives them.
+func (c *core) downgrade(g *group, going []*consumerMember, keep bool) bool {
 	cg := g.consumer
 	leaves := make(map[string]bool, len(going))
 	for _, m := range going {
@@ -197,6 +197,7 @@ func (c *core) downgrade(g *group, going []*consumerMember, rebalance bool) bool
 	kind := consumerProtocol
 	to.protocolType = &kind
 	for _, m := range stay {
+		keep = keep && m.state == memberStable && m.epoch == cg.targetEpoch
 		to.add(&member{
 			id: m.id, instance: m.instance, clientID: m.clientID, clientHost: m.clientHost, rebalanceMillis: int64(m.rebalanceMillis),
 			sessionMillis: int64(m.classic.sessionMillis), protocols: m.classic.protocols,
@@ -208,7 +209,9 @@ func (c *core) downgrade(g *group, going []*consumerMember, rebalance bool) bool
 	}
 	to.protocol = &protocol
 	for _, m := range to.members {
-		data, ok := c.classicAssignment(cg.target[m.id], m.metadata(protocol))
+		// What it has, not what it was to have: what it has yet to give up must not be taken for free, should the group be upgraded
+		// again before it has joined.
+		data, ok := c.classicAssignment(cg.members[m.id].holds(), m.metadata(protocol))
 		if !ok {
 			return false
 		}
@@ -228,7 +231,7 @@ func (c *core) downgrade(g *group, going []*consumerMember, rebalance bool) bool
 	for _, m := range to.list() {
 		c.setSession(to, m.id, m.sessionMillis)
 	}
-	if rebalance {
+	if !keep {
 		c.rebalance(to)
 	}
 	return true

@@ -163,9 +163,10 @@ func (c *core) assign(g *group, assignments []Assignment) {
 	}
 }
 
-// forgetAssignment makes a member's assignment void. It may still read what that names, until it has synced another.
+// forgetAssignment makes a member's assignment void. It may still read what the last that it has synced names, until it has
+// synced another.
 func (m *member) forgetAssignment() {
-	if len(m.assignment) > 0 {
+	if m.held == nil && len(m.assignment) > 0 {
 		m.held = m.assignment
 	}
 	m.assignment = nil

@@ -1,13 +1,6 @@
 package parity
 
-import (
-	"errors"
-	"time"
-
-	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"github.com/varvelog/varve/integration/nodetest"
-)
+import "github.com/twmb/franz-go/pkg/kmsg"
 
 func consumerGroupStories() []story {
 	return []story{
@@ -33,30 +26,13 @@ func consumerGroupLife(s *session) {
 	const group = "cg"
 	createTopic(s, "cg-topic", 4, nil)
 	coordinator(s, group)
-	// Kafka makes assignments once a second, Varve when they are due.
-	alter := kmsg.NewPtrIncrementalAlterConfigsRequest()
-	r := kmsg.NewIncrementalAlterConfigsRequestResource()
-	r.ResourceType, r.ResourceName = kmsg.ConfigResourceTypeGroupConfig, group
-	c := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
-	c.Name, c.Value = "consumer.assignment.interval.ms", ptr("0")
-	r.Configs = append(r.Configs, c)
-	alter.Resources = append(alter.Resources, r)
-	s.ask("assign at once", 1, alter)
+	assignAtOnce(s, group, "cg-topic")
 	a, b := "AAAAAAAAAAAAAAAAAAAAAA", "BBBBBBBBBBBBBBBBBBBBBB"
 	topics := []string{"cg-topic"}
 	join := func(member string) *kmsg.ConsumerGroupHeartbeatResponse {
 		r, _ := s.ask("join", 1, consumerBeat(group, member, 0, topics, nil)).(*kmsg.ConsumerGroupHeartbeatResponse)
 		return r
 	}
-	// Kafka takes the topic into account once its coordinator has heard of it.
-	nodetest.Eventually(s.t, 60*time.Second, "the coordinator knows the topic", func() error {
-		r, _ := s.quiet(1, consumerBeat(group+"-probe", a, 0, topics, nil)).(*kmsg.ConsumerGroupHeartbeatResponse)
-		s.quiet(1, consumerBeat(group+"-probe", a, -1, nil, nil))
-		if r == nil || r.Assignment == nil || len(r.Assignment.Topics) == 0 {
-			return errors.New("not yet")
-		}
-		return nil
-	})
 	first := join(a)
 	if first == nil || first.Assignment == nil || len(first.Assignment.Topics) == 0 {
 		return
@@ -102,6 +78,7 @@ func consumerGroupLife(s *session) {
 	s.ask("one behind, owning what it may", 1, consumerBeat(group, a, 2, nil, owns(0)))
 	s.ask("one behind, owning more", 1, consumerBeat(group, a, 2, nil, owns(0, 3)))
 	s.ask("classic join", 4, joinRequest(group, ""))
+	s.ask("commit that knows no epochs", 8, commitRequest(8, group, a, 3, "cg-topic", [16]byte{}, 0, 3, ""))
 	s.ask("delete", 2, func() *kmsg.DeleteGroupsRequest {
 		req := kmsg.NewPtrDeleteGroupsRequest()
 		req.Groups = []string{group}

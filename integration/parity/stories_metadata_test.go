@@ -10,7 +10,7 @@ import (
 func stories() []story {
 	var all []story
 	for _, list := range [][]story{
-		metadataStories(), topicStories(), configStories(), produceStories(), codecStories(), idempotenceStories(), transactionStories(), consumerGroupStories(),
+		metadataStories(), topicStories(), configStories(), produceStories(), codecStories(), idempotenceStories(), transactionStories(), consumerGroupStories(), migrationStories(),
 		fetchStories(), offsetStories(), groupStories(), clusterStories(),
 	} {
 		all = append(all, list...)
