@@ -36,6 +36,8 @@ func (r *nullRecords) WriteTo(w io.Writer) (int64, error) {
 func (r *nullRecords) Release() {}
 
 func (p *nullPartition) ID() topic.Partition { return p.id }
+
+func (p *nullPartition) Epoch() (int32, error) { return 1, nil }
 func (p *nullPartition) Append(b []byte, r replica.AppendRequest) (replica.Appended, error) {
 	return replica.Appended{LogAppendTime: -1, LeaderEpoch: 1}, nil
 }

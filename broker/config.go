@@ -29,6 +29,7 @@ type Config struct {
 	FetchBytesMax        int           // fetch.max.bytes
 	FetchSessionSlots    int           // max.incremental.fetch.session.cache.slots
 	FetchSessionEvict    time.Duration // a session unused for this long may be evicted
+	ShareSessionSlots    int           // group.share.max.share.sessions
 	RemoteFetchWaitMax   time.Duration // remote.fetch.max.wait.ms
 	RemoteListWaitMax    time.Duration // remote.list.offsets.request.timeout.ms
 	PartitionsRequestMax int           // max.request.partition.size.limit
@@ -55,6 +56,7 @@ func DefaultConfig() Config {
 		FetchBytesMax:          55 << 20,
 		FetchSessionSlots:      1000,
 		FetchSessionEvict:      120 * time.Second,
+		ShareSessionSlots:      2000,
 		RemoteFetchWaitMax:     500 * time.Millisecond,
 		RemoteListWaitMax:      30 * time.Second,
 		PartitionsRequestMax:   2000,

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/varvelog/varve/meta/conf"
@@ -22,6 +23,9 @@ func ConfigFrom(b *conf.Broker) Config {
 	c.IdleMax = millis(b.ConnectionsMaxIdleMillis)
 	c.FetchBytesMax = int(b.FetchMaxBytes)
 	c.FetchSessionSlots = int(b.FetchSessionCacheSlots)
+	if text, _, _, ok := b.Value("group.share.max.share.sessions"); ok {
+		c.ShareSessionSlots, _ = strconv.Atoi(text)
+	}
 	c.RemoteFetchWaitMax = millis(int64(b.RemoteFetchMaxWaitMillis))
 	c.RemoteListWaitMax = millis(b.RemoteListOffsetsTimeoutMillis)
 	c.PartitionsRequestMax = int(b.MaxRequestPartitionSize)

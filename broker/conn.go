@@ -32,6 +32,7 @@ type conn struct {
 	known     bool   // ApiVersions or any other request was answered: the small cap is over
 	appending bool   // a panic now must not be survived
 	beats     heartbeats
+	shares    bool // share sessions began here: they end with the connection
 
 	// Plain timestamps, read by the sweeper; 0 = not in that state.
 	activeMillis atomic.Int64 // last time a frame began or an answer was written
@@ -84,6 +85,7 @@ func (c *conn) serve() {
 	defer close(c.gone)
 	defer c.in.release()
 	defer c.tellEnd()
+	defer c.srv.shares.disconnected(c)
 	defer c.shut()
 	for {
 		err := c.next()

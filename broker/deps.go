@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 
+	"github.com/varvelog/varve/coordinator"
 	"github.com/varvelog/varve/meta"
 	"github.com/varvelog/varve/meta/conf"
 	"github.com/varvelog/varve/meta/topic"
@@ -24,6 +25,8 @@ type Deps struct {
 	Transactions Transactions
 	// Shares keeps what share groups do; nil: their keys are not served.
 	Shares Shares
+	// ShareState keeps how far share groups have got; nil: their keys are not served.
+	ShareState coordinator.ShareState
 	// Brokers reaches the other brokers of the cluster; nil: there are none.
 	Brokers Brokers
 	// Open is closed when clients may be served. Before that a node of a cluster serves other brokers only: it knows nothing yet,
@@ -49,6 +52,8 @@ type Partitions interface {
 // Partition is one partition as the handlers use it.
 type Partition interface {
 	ID() topic.Partition
+	// Epoch is the leader epoch, or an error when this broker does not lead.
+	Epoch() (int32, error)
 	// Append writes one batch. records is the frame's own memory: it is patched in place and must not be retained.
 	Append(records []byte, r replica.AppendRequest) (replica.Appended, error)
 	// OnCommitted calls fn once, without blocking it, when offset is committed or cannot be any more.

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/varvelog/varve/coordinator"
+	"github.com/varvelog/varve/coordinator/share"
 	"github.com/varvelog/varve/hot/batch"
 	"github.com/varvelog/varve/meta"
 	"github.com/varvelog/varve/meta/topic"
@@ -103,6 +104,10 @@ const (
 	codeTransactionalIDNotFound     int16 = 105
 	codeTransactionAbortable        int16 = 120
 	codeFencedStateEpoch            int16 = 124
+	codeInvalidRecordState          int16 = 121
+	codeShareSessionNotFound        int16 = 122
+	codeInvalidShareSessionEpoch    int16 = 123
+	codeShareSessionLimitReached    int16 = 133
 	codeInvalidRegularExpression    int16 = 128
 )
 
@@ -234,6 +239,15 @@ var errcodes = slices.Concat(metaCodes, []errcode{
 	{coordinator.ErrTxnAbortable, codeTransactionAbortable},
 	{coordinator.ErrUnknownTxnID, codeTransactionalIDNotFound},
 	{coordinator.ErrTooLarge, codeUnknownServerError}, // as Kafka answers a state that does not fit a record
+
+	{share.ErrInvalidRecordState, codeInvalidRecordState},
+	{share.ErrInvalidAcknowledgement, codeInvalidRequest},
+	{errBadShareRequest, codeInvalidRequest},
+	{errShareSessionNotFound, codeShareSessionNotFound},
+	{errShareSessionEpoch, codeInvalidShareSessionEpoch},
+	{errShareSessionsFull, codeShareSessionLimitReached},
+	{errShareLoading, codeLeaderNotAvailable},
+	{errShareUnused, codeNotLeaderOrFollower}, // it lost a race: asked again, it is loaded anew
 
 	{context.DeadlineExceeded, codeRequestTimedOut},
 	{context.Canceled, codeRequestTimedOut},

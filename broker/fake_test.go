@@ -124,6 +124,8 @@ func (p *fakePartition) failure() error {
 
 func (p *fakePartition) ID() topic.Partition { return p.id }
 
+func (p *fakePartition) Epoch() (int32, error) { return 1, p.failure() }
+
 func (p *fakePartition) Append(records []byte, r replica.AppendRequest) (replica.Appended, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -42,6 +42,8 @@ func served(list []api, deps Deps) []api {
 			return deps.Transactions == nil
 		case k >= apiInitializeShareState.key && k <= apiReadShareSummary.key:
 			return deps.Shares == nil
+		case k == apiShareFetch.key, k == apiShareAcknowledge.key:
+			return deps.ShareState == nil || deps.Metadata == nil
 		}
 		return false
 	})

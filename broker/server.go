@@ -19,6 +19,7 @@ type Server struct {
 	table     *table
 	budgets   budgets
 	sessions  *sessions
+	shares    *shares
 	stats     counters
 	ctx       context.Context // ends with Close
 	cancel    context.CancelFunc
@@ -51,6 +52,7 @@ func New(cfg Config, deps Deps) *Server {
 		sessions:  newSessions(cfg.FetchSessionSlots, cfg.FetchSessionEvict.Milliseconds()),
 		listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{}, perIP: map[string]int{},
 	}
+	s.shares = newShares(s, cfg.ShareSessionSlots)
 	s.draining = make(chan struct{})
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
@@ -279,6 +281,7 @@ type Stats struct {
 	BytesIn, BytesOut          int64
 	RequestBytesHeld           int64 // of the request budget
 	FetchSessions              int
+	Shares                     ShareStats
 	Requests                   map[string]int64 // by API name
 }
 
@@ -291,7 +294,7 @@ func (s *Server) Stats() Stats {
 		Connections: conns, Accepted: s.stats.accepted.Load(), Refused: s.stats.refused.Load(),
 		Expired: s.stats.expired.Load(), Panics: s.stats.panics.Load(),
 		BytesIn: s.stats.bytesIn.Load(), BytesOut: s.stats.bytesOut.Load(),
-		RequestBytesHeld: s.budgets.used(), FetchSessions: s.sessions.len(), Requests: map[string]int64{},
+		RequestBytesHeld: s.budgets.used(), FetchSessions: s.sessions.len(), Shares: s.shares.statistics(), Requests: map[string]int64{},
 	}
 	for k, a := range s.table.byKey {
 		if a != nil {

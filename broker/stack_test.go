@@ -30,6 +30,7 @@ type stack struct {
 	addr    string
 	node    *meta.Node
 	manager *replica.Manager
+	state   *fakeShareState
 }
 
 func startStack(t testing.TB, settings map[string]string) *stack {
@@ -80,7 +81,8 @@ func startStack(t testing.TB, settings map[string]string) *stack {
 	must(err)
 	shares, err := coordinator.OpenShares(coordinator.ConfigFrom(&b), coordinator.ShareDeps{Log: m.Journal(topic.ShareGroupState), Metadata: node})
 	must(err)
-	s = New(ConfigFrom(&b), Deps{Partitions: Replicas(m), Metadata: node, Groups: groups, Transactions: txns, Shares: shares, Settings: &b})
+	state := newFakeShareState()
+	s = New(ConfigFrom(&b), Deps{Partitions: Replicas(m), Metadata: node, Groups: groups, Transactions: txns, Shares: shares, ShareState: state, Settings: &b})
 	go s.Serve(l)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -95,7 +97,7 @@ func startStack(t testing.TB, settings map[string]string) *stack {
 		must(archive.Close(ctx))
 		must(node.Close(ctx))
 	})
-	return &stack{Server: s, addr: l.Addr().String(), node: node, manager: m}
+	return &stack{Server: s, addr: l.Addr().String(), node: node, manager: m, state: state}
 }
 
 // markersOf stands for a server that is yet to be made.

@@ -77,6 +77,8 @@ var apis = []api{
 	apiConsumerGroupDescribe,
 	apiListConfigResources,
 	apiDescribeTopicPartitions,
+	apiShareFetch,
+	apiShareAcknowledge,
 	apiAddRaftVoter,
 	apiRemoveRaftVoter,
 	apiInitializeShareState,

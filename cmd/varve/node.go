@@ -477,6 +477,7 @@ func (n *node) openBroker(context.Context) error {
 		deps.Open = n.open
 		deps.Brokers = broker.NewBrokers(n.peers, n.meta.Image)
 	}
+	deps.ShareState = broker.NewShareState(deps.Settings.NodeID, n.shares, deps.Brokers)
 	n.broker = broker.New(broker.ConfigFrom(&n.conf), deps)
 	n.door.Store(n.broker)
 	n.onClose("front door", n.broker.Close)

@@ -116,6 +116,20 @@ func (p *Partition) NextFetch() (int64, bool) {
 	return p.next, p.InFlight() < p.limits.LocksMax
 }
 
+// Idle says that nobody holds anything, and that there is nothing to write and no dead letter to produce: the share-partition
+// can be forgotten, since what was written is all there is to know.
+func (p *Partition) Idle() bool {
+	if p.flying != 0 || p.pending || p.start != p.startSaid {
+		return false
+	}
+	for i := range p.runs {
+		if s := p.runs[i].state; s == Acquired || s == Archiving {
+			return false
+		}
+	}
+	return true
+}
+
 // LogStart says that the log does not hold what lies below an offset any more.
 func (p *Partition) LogStart(offset int64) {
 	if offset <= p.start {

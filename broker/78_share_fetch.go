@@ -1,0 +1,334 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/varvelog/varve/coordinator"
+	"github.com/varvelog/varve/coordinator/share"
+	"github.com/varvelog/varve/replica"
+)
+
+// ShareFetch (78): versions 1–2 (KIP-932). v2: share.acquire.mode (KIP-1206) and renewals (KIP-1222).
+//
+// A request acknowledges, and fetches: records of the member's partitions that nobody holds. The answer has record batches as
+// they are in the log, and beside them which of their records the member now holds. Acknowledgements are answered when they are
+// durable.
+var apiShareFetch = api{key: 78, name: "ShareFetch", min: 1, max: 2, handle: (*Server).shareFetch}
+
+// shareTarget is one partition of one share fetch, with what came of it.
+type shareTarget struct {
+	key  coordinator.ShareKey
+	part Partition  // nil with an error
+	sp   *sharePart // likewise
+
+	fetch     bool // records are wanted
+	err       error
+	held      []share.Held
+	records   *shareRecords
+	watch     int64 // the offset at which the log had no more; -1: none
+	isolation int8
+
+	acks     []share.Ack
+	acked    <-chan error
+	ackErr   error
+	named    bool // the request names it
+	leader   leaderHint
+	code     int16
+	ackCode  int16
+	included bool
+}
+
+// shareFetchOp is one share fetch.
+type shareFetchOp struct {
+	group, member string
+	epoch         int32
+	records       int // that it may still get
+	bytes         int // likewise
+	batchSize     int
+	strict        bool
+	renews        bool
+	first         bool // nothing was read yet: one batch may be larger than bytes
+	got           bool
+	err           error
+	targets       []shareTarget
+	wake          chan struct{}
+
+	list    []logged // scratch
+	batches []share.Batch
+}
+
+func (s *Server) shareFetch(r *request) error {
+	q := kmsg.NewPtrShareFetchRequest()
+	q.SetVersion(r.version)
+	if err := decode(r, q); err != nil {
+		return err
+	}
+	op := &shareFetchOp{
+		records: int(q.MaxRecords), bytes: min(int(q.MaxBytes), s.cfg.FetchBytesMax), batchSize: int(q.BatchSize), strict: q.ShareAcquireMode == 1,
+		renews: q.IsRenewAck, first: true, wake: make(chan struct{}, 1), epoch: q.ShareSessionEpoch,
+	}
+	deadline := time.Now().Add(time.Duration(max(q.MaxWaitMillis, 0)) * time.Millisecond)
+	op.err = s.shareFetchContext(r, op, q)
+	if errors.Is(op.err, errShareSessionsFull) {
+		s.shareWait(r, op, time.Until(deadline)) // or the client would ask again at once
+	}
+	var err error
+	if op.err == nil {
+		op.acknowledge(s)
+		if op.epoch != epochFinal && !op.renews {
+			err = s.shareFetchUntil(r, op, deadline)
+		}
+		if op.epoch == epochFinal {
+			s.shares.end(shareSessionKey{op.group, op.member})
+		}
+		err = errors.Join(err, op.settle(r))
+	}
+	if err != nil {
+		op.release()
+		return errClosed
+	}
+	p := newReply()
+	s.encodeShareFetch(p, r, op)
+	return r.reply(p)
+}
+
+// release gives back the memory of an answer that will not be sent. Its records stay with the member until their locks run out,
+// or its connection's end gives them back.
+func (op *shareFetchOp) release() {
+	for i := range op.targets {
+		if x := op.targets[i].records; x != nil {
+			x.Release()
+			op.targets[i].records = nil
+		}
+	}
+}
+
+// shareFetchContext turns the request into targets, by way of its session.
+func (s *Server) shareFetchContext(r *request, op *shareFetchOp, q *kmsg.ShareFetchRequest) error {
+	if q.GroupID == nil || *q.GroupID == "" || q.MemberID == nil || *q.MemberID == "" {
+		return errBadShareRequest
+	}
+	op.group, op.member = *q.GroupID, *q.MemberID
+	if op.renews && (q.MaxBytes != 0 || q.MinBytes != 0 || q.MaxRecords != 0 || q.MaxWaitMillis != 0) {
+		return errBadShareRequest // a renewal fetches nothing (KIP-1222)
+	}
+	acks := false
+	var named, forget []coordinator.ShareKey
+	for i := range q.Topics {
+		for j := range q.Topics[i].Partitions {
+			p := &q.Topics[i].Partitions[j]
+			t := shareTarget{key: shareKey(op.group, q.Topics[i].TopicID, p.Partition), named: true, watch: -1, leader: noLeader}
+			for _, b := range p.AcknowledgementBatches {
+				t.acks = append(t.acks, share.Ack{First: b.FirstOffset, Last: b.LastOffset, Types: b.AcknowledgeTypes})
+			}
+			acks = acks || len(t.acks) > 0
+			if slices.Contains(named, t.key) {
+				return errBadShareRequest
+			}
+			named = append(named, t.key)
+			op.targets = append(op.targets, t)
+		}
+	}
+	for i := range q.ForgottenTopicsData {
+		for _, index := range q.ForgottenTopicsData[i].Partitions {
+			forget = append(forget, shareKey(op.group, q.ForgottenTopicsData[i].TopicID, index))
+		}
+	}
+	session := shareSessionKey{op.group, op.member}
+	switch {
+	case op.epoch == epochFinal:
+		return s.shares.advance(session, op.epoch)
+	case op.epoch == epochInitial && acks:
+		return errBadShareRequest
+	case op.epoch == epochInitial:
+		for i := range op.targets {
+			op.targets[i].fetch = true
+		}
+		return s.shares.open(session, named, r.c)
+	}
+	parts, err := s.shares.update(session, op.epoch, named, forget)
+	if err != nil {
+		return err
+	}
+	op.include(parts)
+	return nil
+}
+
+// include makes targets of a session's partitions, in the session's order; what the request only acknowledges comes behind.
+func (op *shareFetchOp) include(parts []coordinator.ShareKey) {
+	at := make(map[coordinator.ShareKey]int, len(op.targets))
+	for i := range op.targets {
+		at[op.targets[i].key] = i
+	}
+	list := make([]shareTarget, 0, len(parts)+len(op.targets))
+	for _, k := range parts {
+		t := shareTarget{key: k, watch: -1, leader: noLeader}
+		if i, ok := at[k]; ok {
+			t = op.targets[i]
+			delete(at, k)
+		}
+		t.fetch = true
+		list = append(list, t)
+	}
+	for i := range op.targets {
+		if _, left := at[op.targets[i].key]; left {
+			list = append(list, op.targets[i])
+		}
+	}
+	op.targets = list
+}
+
+// acknowledge hands the acknowledgements to their share-partitions.
+func (op *shareFetchOp) acknowledge(s *Server) {
+	for i := range op.targets {
+		if t := &op.targets[i]; len(t.acks) > 0 {
+			t.acked, t.ackErr = s.shareAcknowledged(t.key, op.member, t.acks)
+		}
+	}
+}
+
+// settle waits until the acknowledgements are durable, or are not.
+func (op *shareFetchOp) settle(r *request) error {
+	for i := range op.targets {
+		t := &op.targets[i]
+		if t.acked == nil {
+			continue
+		}
+		select {
+		case t.ackErr = <-t.acked:
+		case <-r.ctx.Done():
+			return errClosed
+		}
+	}
+	return nil
+}
+
+// shareFetchUntil fetches until there is something, the deadline has passed, or the connection ends.
+func (s *Server) shareFetchUntil(r *request, op *shareFetchOp, deadline time.Time) error {
+	defer op.leave(s)
+	for i := range op.targets {
+		t := &op.targets[i]
+		if !t.fetch {
+			continue
+		}
+		s.shares.stats.fetched.Add(1)
+		if t.part, t.err = s.deps.Partitions.PartitionByID(t.key.Topic, t.key.Partition); t.err != nil {
+			continue
+		}
+		if _, t.err = t.part.Epoch(); t.err != nil {
+			continue // not the leader
+		}
+		t.sp = s.shares.get(op.group, t.part)
+		t.sp.poll(op.wake)
+	}
+	parked := false
+	for {
+		if s.shareFetchOnce(r.ctx, op) {
+			return nil
+		}
+		left := time.Until(deadline)
+		if left <= 0 {
+			return nil
+		}
+		if !parked {
+			r.body, parked = nil, true
+			r.c.letGo()
+		}
+		if over, err := s.shareWait(r, op, left); over || err != nil {
+			return err
+		}
+	}
+}
+
+// leave takes the fetch out of its share-partitions' lists of those who wait.
+func (op *shareFetchOp) leave(s *Server) {
+	for i := range op.targets {
+		if sp := op.targets[i].sp; sp != nil {
+			sp.unpoll(op.wake)
+			s.shares.release(sp)
+		}
+	}
+}
+
+// shareFetchOnce tries every partition. It reports whether the fetch is to be answered.
+func (s *Server) shareFetchOnce(ctx context.Context, op *shareFetchOp) (answer bool) {
+	for i := range op.targets {
+		t := &op.targets[i]
+		t.watch = -1
+		if t.sp == nil {
+			answer = answer || t.err != nil
+			continue
+		}
+		if s.shares.held.Load() >= s.cfg.RequestMemoryBytes {
+			break // too many answers are on their way: what is not handed out now is handed out later
+		}
+		n := len(t.held)
+		s.acquireShare(ctx, op, t)
+		answer = answer || t.err != nil
+		if n == 0 && len(t.held) > 0 {
+			s.shares.stats.fetchedAcquired.Add(1)
+		}
+	}
+	return answer || op.got
+}
+
+// shareWait waits until the fetch should look again; over: it is out of time.
+func (s *Server) shareWait(r *request, op *shareFetchOp, left time.Duration) (over bool, err error) {
+	w := s.deps.Partitions.NewWaiter(1)
+	defer w.Close()
+	for i := range op.targets {
+		if t := &op.targets[i]; t.watch >= 0 {
+			w.Watch(t.part, t.watch, t.isolation)
+		}
+	}
+	timer := time.NewTimer(max(left, 0))
+	defer timer.Stop()
+	select {
+	case <-w.C():
+		return false, nil
+	case <-op.wake:
+		return false, nil
+	case <-timer.C:
+		return true, nil
+	case <-s.draining:
+		return true, nil
+	case <-r.ctx.Done():
+		return false, errClosed
+	}
+}
+
+// shareAcknowledged finds the share-partition and tells it what a member says.
+func (s *Server) shareAcknowledged(key coordinator.ShareKey, member string, acks []share.Ack) (<-chan error, error) {
+	for i := range acks {
+		if err := acks[i].WellFormed(); err != nil {
+			return nil, err
+		}
+		if i > 0 && acks[i].First <= acks[i-1].Last {
+			return nil, share.ErrInvalidAcknowledgement
+		}
+		for _, t := range acks[i].Types {
+			s.shares.stats.acknowledged[t].Add(1)
+		}
+	}
+	part, err := s.deps.Partitions.PartitionByID(key.Topic, key.Partition)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := part.Epoch(); err != nil {
+		return nil, err
+	}
+	sp := s.shares.known(key)
+	if sp == nil {
+		return nil, replica.ErrUnknownPartition
+	}
+	c, err := sp.acknowledge(member, acks)
+	if errors.Is(err, errShareLoading) || errors.Is(err, errShareUnused) {
+		err = share.ErrInvalidRecordState // nobody holds anything of it yet
+	}
+	return c, err
+}
