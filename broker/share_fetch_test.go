@@ -419,7 +419,8 @@ func TestShareStateThatIsInOtherHandsIsLoadedAnew(t *testing.T) {
 	expect(t, "more", ann.get(), "10-10")
 	s.state.Delete(context.Background(), []coordinator.ShareKey{key})
 	expect(t, "the group was deleted", ann.ack(10, 10, share.Accept), codeUnknownTopicOrPartition)
-	eventually(t, "it says so to fetches", func() bool { return heldIn(ann.fetch(0)) == fmt.Sprintf("p0:error %d/0", codeUnknownTopicOrPartition) })
+	ann.wait = 10_000
+	expect(t, "it says so to fetches", heldIn(ann.fetch(0)), fmt.Sprintf("p0:error %d/0", codeUnknownTopicOrPartition))
 }
 
 func TestShareGroupsBeginWhereTheySay(t *testing.T) {
