@@ -109,6 +109,7 @@ const (
 	codeInvalidShareSessionEpoch    int16 = 123
 	codeShareSessionLimitReached    int16 = 133
 	codeInvalidRegularExpression    int16 = 128
+	codeStreamsInvalidTopology      int16 = 130
 )
 
 // errcode is one error and what Kafka calls it.
@@ -220,6 +221,8 @@ var errcodes = slices.Concat(metaCodes, []errcode{
 	{coordinator.ErrInvalidHeartbeat, codeInvalidRequest},
 	{coordinator.ErrUnsupportedAssignor, codeUnsupportedAssignor},
 	{coordinator.ErrInvalidRegex, codeInvalidRegularExpression},
+	{coordinator.ErrInvalidTopology, codeStreamsInvalidTopology},
+	{coordinator.ErrUnsupported, codeUnsupportedVersion},
 	{coordinator.ErrFencedMemberEpoch, codeFencedMemberEpoch},
 	{coordinator.ErrStaleMemberEpoch, codeStaleMemberEpoch},
 	{coordinator.ErrUnreleasedInstance, codeUnreleasedInstanceID},

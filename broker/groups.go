@@ -22,6 +22,8 @@ type Groups interface {
 	Describe(ctx context.Context, group string) (*coordinator.Description, error)
 	ConsumerHeartbeat(ctx context.Context, q *coordinator.ConsumerHeartbeatRequest) (*coordinator.ConsumerHeartbeatResult, error)
 	DescribeConsumer(ctx context.Context, group string) (*coordinator.ConsumerDescription, error)
+	StreamsHeartbeat(ctx context.Context, q *coordinator.StreamsHeartbeatRequest) (*coordinator.StreamsHeartbeatResult, error)
+	DescribeStreams(ctx context.Context, group string) (*coordinator.StreamsDescription, error)
 	Delete(ctx context.Context, group string) error
 	List(ctx context.Context) ([]coordinator.Listed, error)
 }
@@ -36,7 +38,8 @@ func served(list []api, deps Deps) []api {
 		}
 		switch k := a.key; {
 		case k >= apiOffsetCommit.key && k <= apiListGroups.key, k == apiDeleteGroups.key, k == apiOffsetDelete.key,
-			k == apiConsumerGroupHeartbeat.key, k == apiConsumerGroupDescribe.key:
+			k == apiConsumerGroupHeartbeat.key, k == apiConsumerGroupDescribe.key, k == apiStreamsGroupHeartbeat.key,
+			k == apiStreamsGroupDescribe.key, k == apiStreamsTopologyUpdate.key:
 			return deps.Groups == nil
 		case k >= apiAddPartitionsToTxn.key && k <= apiTxnOffsetCommit.key, k == apiDescribeTransactions.key, k == apiListTransactions.key:
 			return deps.Transactions == nil

@@ -86,6 +86,9 @@ var apis = []api{
 	apiWriteShareState,
 	apiDeleteShareState,
 	apiReadShareSummary,
+	apiStreamsGroupHeartbeat,
+	apiStreamsGroupDescribe,
+	apiStreamsTopologyUpdate,
 }
 
 // keyMax bounds the table; Kafka 4.4's highest key is 94.

@@ -22,6 +22,12 @@ type Config struct {
 	ConsumerAssignmentMillis                                        int32 // the least time between two assignments; 0: none
 	Migration                                                       Migration
 
+	// Of streams groups (KIP-1071).
+	StreamsSessionMillis, StreamsHeartbeatMillis, StreamsSizeMax      int32
+	StreamsStandbys, StreamsInitialDelayMillis, StreamsIntervalMillis int32
+	StreamsAssignor                                                   string
+	StreamsRackTags                                                   []string
+
 	OffsetMetadataBytesMax int32
 
 	OffsetsRetentionMillis      int64
@@ -86,6 +92,14 @@ func ConfigFrom(b *conf.Broker) Config {
 		ConsumerAssignors:           b.GroupConsumerAssignors,
 		ConsumerAssignmentMillis:    b.GroupConsumerAssignmentIntervalMillis,
 		Migration:                   migrationOf(b.GroupConsumerMigrationPolicy),
+		StreamsSessionMillis:        b.GroupStreamsSessionTimeoutMillis,
+		StreamsHeartbeatMillis:      b.GroupStreamsHeartbeatIntervalMillis,
+		StreamsSizeMax:              b.GroupStreamsMaxSize,
+		StreamsStandbys:             b.GroupStreamsNumStandbyReplicas,
+		StreamsInitialDelayMillis:   b.GroupStreamsInitialRebalanceDelayMillis,
+		StreamsIntervalMillis:       b.GroupStreamsAssignmentIntervalMillis,
+		StreamsAssignor:             assignorSticky,
+		StreamsRackTags:             b.GroupStreamsRackAwareAssignmentTags,
 		OffsetMetadataBytesMax:      b.OffsetMetadataMaxBytes,
 		OffsetsRetentionMillis:      int64(b.OffsetsRetentionMinutes) * 60_000,
 		OffsetsRetentionCheckMillis: b.OffsetsRetentionCheckIntervalMillis,

@@ -114,9 +114,9 @@ func (c *core) consumerBeat(e event, q *ConsumerHeartbeatRequest, r *ConsumerHea
 	resubscribed := c.enrol(g, was, m)
 	c.retargetIfDue(g)
 	m = c.reconcile(g, m, q.Owned, resubscribed)
-	c.setSession(g, m.id, c.consumerSetting(g.id, "consumer.session.timeout.ms", c.cfg.ConsumerSessionMillis))
+	c.setSession(g, m.id, c.groupSetting(g.id, "consumer.session.timeout.ms", c.cfg.ConsumerSessionMillis))
 	r.MemberEpoch = m.epoch
-	r.HeartbeatMillis = int32(c.consumerSetting(g.id, "consumer.heartbeat.interval.ms", c.cfg.ConsumerHeartbeatMillis))
+	r.HeartbeatMillis = int32(c.groupSetting(g.id, "consumer.heartbeat.interval.ms", c.cfg.ConsumerHeartbeatMillis))
 	full := q.MemberEpoch == joinEpoch || q.RebalanceMillis != -1 && (q.Topics != nil || q.Regex != nil) && q.Owned != nil
 	if full || fresh || !was.assigned.same(m.assigned) {
 		r.HasAssignment, r.Assigned = true, grouped(m.assigned, nil)
@@ -155,8 +155,8 @@ func fullError(c *core) error {
 	return refuse(ErrGroupFull, "The consumer group has reached its maximum capacity of %d members.", c.cfg.ConsumerSizeMax)
 }
 
-// consumerSetting is a group's own setting, or the broker's.
-func (c *core) consumerSetting(group, name string, otherwise int32) int64 {
+// groupSetting is a group's own setting, or the broker's.
+func (c *core) groupSetting(group, name string, otherwise int32) int64 {
 	if text, ok := c.view.settings(group)[name]; ok {
 		if n, err := strconv.ParseInt(text, 10, 32); err == nil {
 			return n
@@ -275,7 +275,7 @@ func (m *consumerMember) sameAs(o *consumerMember) bool {
 		m.rebalanceMillis == o.rebalanceMillis && m.classic.same(o.classic)
 }
 
-func same(a, b *string) bool { return a == b || a != nil && b != nil && *a == *b }
+func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
 
 // compileRegex reads a subscription's regular expression (RE2). The whole name has to match.
 func compileRegex(text string) (*regexp.Regexp, error) {

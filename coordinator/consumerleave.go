@@ -75,6 +75,8 @@ func (c *core) consumerTimedOut(g *group, id string) {
 	}
 }
 
+var _ modern = (*consumerGroup)(nil)
+
 func (g *consumerGroup) groupType() GroupType { return ConsumerGroup }
 
 func (g *consumerGroup) protocolType() string { return consumerProtocol }
@@ -142,11 +144,8 @@ func grouped(a assignment, view *topicsView) []TopicPartitions {
 
 // consumerLoaded gives members their whole session to be heard of, and their time to give up what they have to.
 func (c *core) consumerLoaded(g *group) {
-	if g.consumer == nil {
-		return
-	}
 	for _, m := range g.consumer.list() {
-		c.setSession(g, m.id, c.consumerSetting(g.id, "consumer.session.timeout.ms", c.cfg.ConsumerSessionMillis))
+		c.setSession(g, m.id, c.groupSetting(g.id, "consumer.session.timeout.ms", c.cfg.ConsumerSessionMillis))
 		if m.state == memberUnrevoked && m.classic == nil {
 			c.timers.set(timerKey{timerRevocation, g.id, m.id}, c.now+int64(max(m.rebalanceMillis, 0)))
 		}

@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"encoding/binary"
 	"hash/fnv"
 	"maps"
 	"slices"
@@ -28,26 +27,8 @@ func (c *core) topicsHash(g *group) int64 {
 		}
 	}
 	h := fnv.New64a()
-	var buf [8]byte
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		t := c.view.byName(name)
-		if t == nil {
-			continue
-		}
-		h.Write(t.ID[:])
-		binary.BigEndian.PutUint64(buf[:], uint64(len(t.Partitions)))
-		h.Write(buf[:])
-		for i := range t.Partitions {
-			racks := make([]string, 0, 3)
-			for _, id := range t.Partitions[i].Replicas {
-				racks = append(racks, c.view.img.Brokers[id].Rack)
-			}
-			slices.Sort(racks)
-			for _, r := range racks {
-				h.Write([]byte(r))
-				h.Write([]byte{0})
-			}
-		}
+		c.view.sum(h, name)
 	}
 	return int64(h.Sum64())
 }
@@ -109,12 +90,17 @@ func (c *core) retargetIfDue(g *group) {
 	if c.view == nil || cg.targetEpoch >= cg.epoch {
 		return
 	}
-	interval := c.consumerSetting(g.id, "consumer.assignment.interval.ms", c.cfg.ConsumerAssignmentMillis)
-	// A clock that was set back must not hold assignments up.
-	if since := c.wall() - cg.targetAt; cg.targetAt != 0 && since >= 0 && since < interval {
-		return
+	interval := c.groupSetting(g.id, "consumer.assignment.interval.ms", c.cfg.ConsumerAssignmentMillis)
+	if intervalOver(cg.targetAt, interval, c.wall()) {
+		c.retarget(g)
 	}
-	c.retarget(g)
+}
+
+// intervalOver says whether another assignment may follow the one of that time; 0: there was none. A clock that was set back must
+// not hold assignments up.
+func intervalOver(at, interval, wall int64) bool {
+	since := wall - at
+	return at == 0 || since < 0 || since >= interval
 }
 
 // retarget works out who is to read what in the group's epoch.

@@ -24,6 +24,7 @@ type Deps struct {
 type Coordinator struct {
 	cfg         Config
 	groups      service
+	internal    internalTopics
 	unsubscribe func()
 }
 
@@ -42,6 +43,7 @@ func Open(cfg Config, deps Deps) (*Coordinator, error) {
 		create: func(now int64) machine { return newCore(&c.cfg, now) },
 		fenced: deps.Fenced,
 	}
+	c.internal = internalTopics{meta: deps.Metadata, logger: deps.Logger}
 	c.groups.start()
 	c.unsubscribe = deps.Metadata.Subscribe(c.image)
 	return c, nil
@@ -148,6 +150,12 @@ func (c *Coordinator) ConsumerHeartbeat(ctx context.Context, q *ConsumerHeartbea
 // ErrUnknownGroup.
 func (c *Coordinator) DescribeConsumer(ctx context.Context, group string) (*ConsumerDescription, error) {
 	return ask[*ConsumerDescription](ctx, &c.groups, group, describeConsumer{group})
+}
+
+// DescribeStreams is StreamsGroupDescribe for one group. Of one that does not exist, or is of another protocol, the error wraps
+// ErrUnknownGroup.
+func (c *Coordinator) DescribeStreams(ctx context.Context, group string) (*StreamsDescription, error) {
+	return ask[*StreamsDescription](ctx, &c.groups, group, describeStreams{group})
 }
 
 // Delete deletes a group without members, and its offsets.

@@ -82,6 +82,10 @@ func (c *core) step(e event, now int64) {
 		c.consumerHeartbeat(e, q)
 	case describeConsumer:
 		c.describeConsumer(e, q)
+	case *StreamsHeartbeatRequest:
+		c.streamsHeartbeat(e, q)
+	case describeStreams:
+		c.describeStreams(e, q)
 	case *EndMarker:
 		c.endMarker(e, q)
 	default:

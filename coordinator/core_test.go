@@ -23,6 +23,7 @@ import (
 //	topics NAME:PARTITIONS,…               what topics there are from now on
 //	beat id=ID [epoch=N] [topics=a,b] [regex=RE] [owned=a/0,a/1|none] [instance=I] [assignor=A] [rebalance=MS] [v=0]   ConsumerGroupHeartbeat
 //	describe-consumer
+//	topology …, streams …, describe-streams  see streams_test.go
 //	advance MILLIS                         fires what is due, in steps
 //	reload                                 a new core from the records so far
 //	join owned=T/P,…                       the member says what it has; sync assign=ID:T/P+T/P,… encodes assignments
@@ -38,6 +39,8 @@ type script struct {
 	records []record
 	open    map[uint64]bool
 	images  uint64
+
+	topologies map[string]*Topology
 }
 
 const scriptStart = 1_000_000
@@ -55,6 +58,10 @@ func TestCoreScripts(t *testing.T) {
 }
 
 func (s *script) run(d *datadriven.TestData) string {
+	if d.Cmd == "topology" {
+		s.topology(d)
+		return ""
+	}
 	if d.Cmd == "config" {
 		for _, a := range d.CmdArgs {
 			n, _ := strconv.ParseInt(a.Vals[0], 10, 64)
@@ -65,6 +72,16 @@ func (s *script) run(d *datadriven.TestData) string {
 				s.cfg.GroupSizeMax = int32(n)
 			case "batch":
 				s.cfg.BatchBytesMax = int(n)
+			case "streams-delay":
+				s.cfg.StreamsInitialDelayMillis = int32(n)
+			case "streams-interval":
+				s.cfg.StreamsIntervalMillis = int32(n)
+			case "streams-size":
+				s.cfg.StreamsSizeMax = int32(n)
+			case "standbys":
+				s.cfg.StreamsStandbys = int32(n)
+			case "tags":
+				s.cfg.StreamsRackTags = a.Vals
 			case "retention":
 				s.cfg.OffsetsRetentionMillis = n
 			case "interval":
@@ -118,7 +135,7 @@ func (s *script) run(d *datadriven.TestData) string {
 	s.ticket++
 	s.ids++
 	s.open[s.ticket] = true
-	s.core.step(event{ticket: s.ticket, newID: fmt.Sprint(s.ids), body: s.named(parse(s.t, d))}, s.now)
+	s.core.step(event{ticket: s.ticket, newID: fmt.Sprint(s.ids), body: s.named(s.parse(d))}, s.now)
 	out := s.effects()
 	if s.open[s.ticket] {
 		out += fmt.Sprintf("%d waits\n", s.ticket)
@@ -186,6 +203,14 @@ func (a args) producer() *Producer {
 }
 
 // parse makes a request of a command.
+func (s *script) parse(d *datadriven.TestData) any {
+	if d.Cmd == "streams" {
+		return s.streams(d)
+	}
+	return parse(s.t, d)
+}
+
+// parse makes a request of a command that needs nothing of the script.
 func parse(t *testing.T, d *datadriven.TestData) any {
 	a := args{}
 	for _, x := range d.CmdArgs {
@@ -285,6 +310,8 @@ func parse(t *testing.T, d *datadriven.TestData) any {
 		return q
 	case "describe-consumer":
 		return describeConsumer{g}
+	case "describe-streams":
+		return describeStreams{g}
 	case "topic-gone":
 		return topicGone{topic: a["topic"], keep: topic.ID{15: byte(a.int("keep", 0))}}
 	}
@@ -379,6 +406,10 @@ func showReply(r reply) string {
 		if x.HasAssignment {
 			out += " reads" + showTopics(x.Assigned)
 		}
+	case *StreamsHeartbeatResult:
+		out += showStreamsResult(x, r.err)
+	case *StreamsDescription:
+		out += showStreamsDescription(x)
 	case *ConsumerDescription:
 		out += fmt.Sprintf(" %s epoch=%d/%d assignor=%s", x.State, x.Epoch, x.AssignmentEpoch, x.Assignor)
 		for _, m := range x.Members {
@@ -443,7 +474,10 @@ func showRecord(r record) string {
 		plain.txn = nil
 		return who + showRecord(plain)
 	}
-	if kind := int16(r.key[1]); kind >= keyConsumerGroup {
+	switch kind := int16(r.key[1]); {
+	case kind >= keyStreamsGroup:
+		return showStreamsRecord(r)
+	case kind >= keyConsumerGroup:
 		return showConsumerRecord(r)
 	}
 	switch r.key[1] {

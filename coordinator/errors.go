@@ -71,6 +71,12 @@ var (
 	// ErrInvalidShareState is returned when a request about a share-partition makes no sense, or nobody has begun it.
 	ErrInvalidShareState = errors.New("coordinator: invalid share-partition")
 
+	// ErrInvalidTopology is returned when an application's topology cannot be, whatever topics there are (KIP-1071).
+	ErrInvalidTopology = errors.New("coordinator: invalid topology")
+	// ErrUnsupported is returned when a request lacks what members of the group's protocol have to say, or asks for something that
+	// there is not here.
+	ErrUnsupported = errors.New("coordinator: not supported")
+
 	// ErrMetadataTooLarge is returned when a commit's metadata is longer than offset.metadata.max.bytes.
 	ErrMetadataTooLarge = errors.New("coordinator: offset metadata too large")
 	// ErrUnstableOffset is returned when an open transaction is about to change the offset; asking again is right.

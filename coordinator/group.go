@@ -71,8 +71,9 @@ type group struct {
 
 	offsets   map[string]map[int32]offset    // topic → partition
 	txns      map[int64]map[partition]offset // by producer: offsets that wait for the end of its transaction
-	consumer  *consumerGroup                 // nil: a classic group, of which all of the above is
-	persisted bool                           // the log holds a metadata record
+	consumer  *consumerGroup                 // see modern: of a classic group, which all of the above is about, these are nil
+	streams   *streamsGroup
+	persisted bool // the log holds a metadata record
 }
 
 type member struct {

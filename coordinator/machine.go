@@ -68,6 +68,7 @@ type event struct {
 type (
 	describe         struct{ group string }
 	describeConsumer struct{ group string }
+	describeStreams  struct{ group string }
 	list             struct{}
 	remove           struct{ group string }
 	// topicGone says that a topic was deleted. keep is the id of the topic that has its name now; zero: none.

@@ -39,12 +39,13 @@ type modern interface {
 	tombstones(group string) []record
 }
 
-var _ modern = (*consumerGroup)(nil)
-
 // modern is the group as one of the newer protocols; nil: a classic group.
 func (g *group) modern() modern {
-	if g.consumer != nil {
+	switch {
+	case g.consumer != nil:
 		return g.consumer
+	case g.streams != nil:
+		return g.streams
 	}
 	return nil
 }
@@ -72,12 +73,26 @@ func (c *core) erase(g *group) {
 	for _, r := range m.tombstones(g.id) {
 		c.write(r)
 	}
-	g.consumer = nil
+	g.consumer, g.streams = nil, nil
+	c.cancelJoin(g)
 }
 
 // memberTimedOut fires a timer of a member of a newer protocol.
 func (c *core) memberTimedOut(g *group, key timerKey) {
-	if g.consumer != nil {
+	switch {
+	case g.consumer != nil:
 		c.consumerTimedOut(g, key.member)
+	case g.streams != nil:
+		c.streamsTimedOut(g, key)
+	}
+}
+
+// membersLoaded gives the members of a newer protocol their time, once the group has been read back.
+func (c *core) membersLoaded(g *group) {
+	switch {
+	case g.consumer != nil:
+		c.consumerLoaded(g)
+	case g.streams != nil:
+		c.streamsLoaded(g)
 	}
 }

@@ -15,6 +15,7 @@ import (
 //	key 0, 1   i16 version | group string | topic string | partition i32             an offset
 //	key 2      i16 version | group string                                            a classic group
 //	key 3–16   a consumer group, see consumerrecord.go
+//	key 17–23  a streams group, see streamsrecord.go
 //
 // Written are offset values of version 4, the first with the topic's id (version 1 when the commit brought its own retention
 // time, which later versions have no field for), and group values of version 3, as Kafka 4.4 does, so that every tool that
@@ -112,6 +113,8 @@ func (c *core) replay(producer int64, key, value []byte) error {
 		return c.replayGroup(key, value)
 	case version == keyConsumerGroup, version >= keyConsumerMember && version <= keyConsumerCurrent, version == keyConsumerRegex:
 		return c.replayConsumer(key, value)
+	case version >= keyStreamsGroup && version <= keyStreamsTopology && version != keyStreamsRetired:
+		return c.replayStreams(key, value)
 	}
 	return nil
 }
@@ -217,7 +220,7 @@ func (c *core) loaded(now int64) {
 		for _, m := range g.list() {
 			c.setSession(g, m.id, m.sessionMillis)
 		}
-		c.consumerLoaded(g)
+		c.membersLoaded(g)
 		if len(g.members) > int(c.cfg.GroupSizeMax) { // it was lowered: the last to rejoin are turned away
 			c.rebalance(g)
 		}

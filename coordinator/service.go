@@ -277,6 +277,17 @@ func (c *service) cutOff(index int32, offset int64) {
 	})
 }
 
+// background runs fn beside everything else, unless the service is closed. fn ends soon after its context does.
+func (c *service) background(fn func(ctx context.Context)) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.wg.Go(func() { fn(c.ctx) })
+	return true
+}
+
 // createTopic has the topic created, in the background and once at a time.
 func (c *service) createTopic() {
 	c.mu.Lock()

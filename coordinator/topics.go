@@ -1,6 +1,8 @@
 package coordinator
 
 import (
+	"encoding/binary"
+	"hash"
 	"slices"
 
 	"github.com/varvelog/varve/meta"
@@ -57,6 +59,30 @@ func (v *topicsView) byID(id topic.ID) *meta.Topic {
 		return nil
 	}
 	return v.img.TopicByID(id)
+}
+
+// sum adds what assignments depend on of a topic to a hash: id, partitions, and the racks of each. Of a topic that there is not,
+// nothing.
+func (v *topicsView) sum(h hash.Hash, name string) {
+	t := v.byName(name)
+	if t == nil {
+		return
+	}
+	var buf [8]byte
+	h.Write(t.ID[:])
+	binary.BigEndian.PutUint64(buf[:], uint64(len(t.Partitions)))
+	h.Write(buf[:])
+	for i := range t.Partitions {
+		racks := make([]string, 0, 3)
+		for _, id := range t.Partitions[i].Replicas {
+			racks = append(racks, v.img.Brokers[id].Rack)
+		}
+		slices.Sort(racks)
+		for _, r := range racks {
+			h.Write([]byte(r))
+			h.Write([]byte{0})
+		}
+	}
 }
 
 // in says whether a partition has a replica in a rack.

@@ -119,6 +119,15 @@ type Broker struct {
 	GroupShareAssignmentIntervalMillis      int32
 	GroupShareMaxSize                       int32
 
+	// Streams groups.
+	GroupStreamsSessionTimeoutMillis        int32
+	GroupStreamsHeartbeatIntervalMillis     int32
+	GroupStreamsMaxSize                     int32
+	GroupStreamsNumStandbyReplicas          int32
+	GroupStreamsInitialRebalanceDelayMillis int32
+	GroupStreamsAssignmentIntervalMillis    int32
+	GroupStreamsRackAwareAssignmentTags     []string
+
 	// Tiered storage.
 	RemoteFetchMaxWaitMillis            int32
 	RemoteListOffsetsTimeoutMillis      int64
@@ -318,6 +327,13 @@ func (b *Broker) fillGroup(v parsed) {
 	b.GroupConsumerAssignors = v.list("group.consumer.assignors")
 	b.GroupInitialRebalanceDelayMillis = v.i32("group.initial.rebalance.delay.ms")
 	b.GroupMaxSize = v.i32("group.max.size")
+	b.GroupStreamsSessionTimeoutMillis = v.i32("group.streams.session.timeout.ms")
+	b.GroupStreamsHeartbeatIntervalMillis = v.i32("group.streams.heartbeat.interval.ms")
+	b.GroupStreamsMaxSize = v.i32("group.streams.max.size")
+	b.GroupStreamsNumStandbyReplicas = v.i32("group.streams.num.standby.replicas")
+	b.GroupStreamsInitialRebalanceDelayMillis = v.i32("group.streams.initial.rebalance.delay.ms")
+	b.GroupStreamsAssignmentIntervalMillis = v.i32("group.streams.assignment.interval.ms")
+	b.GroupStreamsRackAwareAssignmentTags = v.list("group.streams.rack.aware.assignment.tags")
 	b.OffsetMetadataMaxBytes = v.i32("offset.metadata.max.bytes")
 	b.OffsetsTopicNumPartitions = v.i32("offsets.topic.num.partitions")
 	b.OffsetsTopicSegmentBytes = v.i32("offsets.topic.segment.bytes")
