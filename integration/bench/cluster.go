@@ -134,7 +134,7 @@ func (c *threeBrokers) inSync(ctx context.Context, topics ...string) error {
 }
 
 func (c *threeBrokers) until(ctx context.Context, check func(kadm.Metadata) error, topics ...string) error {
-	cl, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(c.addr, ",")...), kgo.MetadataMinAge(10*time.Millisecond))
+	cl, err := dial(c.addr, kgo.MetadataMinAge(10*time.Millisecond))
 	if err != nil {
 		return err
 	}
@@ -231,7 +231,7 @@ func (b *bench) failoverRound(ctx context.Context, c *threeBrokers, round, parti
 	if err := c.inSync(ctx); err != nil {
 		return err
 	}
-	if err := c.createTopic(ctx, "gap", partitions, 3, map[string]string{"min.insync.replicas": "2"}); err != nil {
+	if err := createTopic(ctx, c.addr, "gap", partitions, 3, map[string]string{"min.insync.replicas": "2"}); err != nil {
 		return err
 	}
 	if err := c.inSync(ctx, "gap"); err != nil {
@@ -245,20 +245,6 @@ func (b *bench) failoverRound(ctx context.Context, c *threeBrokers, round, parti
 		return err
 	}
 	return b.note(measured{"failover", fmt.Sprint("failover-", partitions), c.name, round, f})
-}
-
-func (c *threeBrokers) createTopic(ctx context.Context, name string, partitions, replicas int, settings map[string]string) error {
-	cl, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(c.addr, ",")...))
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	configs := map[string]*string{}
-	for k, v := range settings {
-		configs[k] = &v
-	}
-	_, err = kadm.NewClient(cl).CreateTopic(ctx, int32(partitions), int16(replicas), configs, name)
-	return err
 }
 
 // idle measures what 3,000 partitions of three replicas cost while nothing
@@ -286,7 +272,7 @@ func (b *bench) idleRound(ctx context.Context, c *threeBrokers, round int) error
 	}
 	for i := range names {
 		names[i] = fmt.Sprint("idle", i)
-		if err := c.createTopic(ctx, names[i], partitions, 3, nil); err != nil {
+		if err := createTopic(ctx, c.addr, names[i], partitions, 3, nil); err != nil {
 			return err
 		}
 	}
@@ -339,19 +325,11 @@ type cost struct {
 func (c *threeBrokers) cost() (cost, error) {
 	var sum cost
 	for _, pid := range c.pids {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		cpu, err := cpuOf(pid)
 		if err != nil {
 			return cost{}, err
 		}
-		// Fields 14 and 15 in ticks of a hundredth of a second; the second field is a name in brackets.
-		rest := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-		for _, ticks := range rest[11:13] {
-			n, err := strconv.Atoi(ticks)
-			if err != nil {
-				return cost{}, err
-			}
-			sum.cpu += time.Duration(n) * 10 * time.Millisecond
-		}
+		sum.cpu += cpu
 	}
 	for name, to := range map[string]*float64{"rx_bytes": &sum.loopback, "rx_packets": &sum.packets} {
 		text, err := os.ReadFile("/sys/class/net/lo/statistics/" + name)
@@ -386,7 +364,7 @@ func (b *bench) replicaRound(ctx context.Context, c *threeBrokers, round int) er
 	if err := c.inSync(ctx); err != nil {
 		return err
 	}
-	cl, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(c.addr, ",")...))
+	cl, err := dial(c.addr)
 	if err != nil {
 		return err
 	}

@@ -158,7 +158,7 @@ func (c *coldBench) fill(ctx context.Context) error {
 
 // fillSegments writes n batches, each a segment of its own, a minute apart.
 func (c *coldBench) fillSegments(ctx context.Context, s system, topic string, n int) error {
-	cl, err := kgo.NewClient(kgo.SeedBrokers(s.addr), kgo.DefaultProduceTopic(topic), kgo.ProducerBatchCompression(kgo.NoCompression()),
+	cl, err := dial(s.addr, kgo.DefaultProduceTopic(topic), kgo.ProducerBatchCompression(kgo.NoCompression()),
 		kgo.ProducerBatchMaxBytes(14<<10), kgo.ProducerLinger(0))
 	if err != nil {
 		return err
@@ -191,7 +191,7 @@ func seekTime(i int) time.Time { return time.UnixMilli(1_600_000_000_000 + int64
 func waitOffloaded(ctx context.Context, s system, topic string) error {
 	ctx, cancel := context.WithTimeout(ctx, offloadLimit)
 	defer cancel()
-	cl, err := kgo.NewClient(kgo.SeedBrokers(s.addr))
+	cl, err := dial(s.addr)
 	if err != nil {
 		return err
 	}
@@ -337,7 +337,7 @@ func (c *coldBench) seek(ctx context.Context, round int, topic string, segments 
 		return err
 	}
 	defer s.stop()
-	cl, err := kgo.NewClient(kgo.SeedBrokers(s.addr))
+	cl, err := dial(s.addr)
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,9 @@
 // and of three brokers: cluster (bulk and paced writes with three replicas),
 // failover (kill -9 of a leader), idle (what 3,000 idle partitions cost, and the
 // restart of all brokers), replica (what an empty replica of a tiered partition
-// copies).
+// copies). Of the coordinators: groups (100 members and one more, commits, 100,000
+// groups, and on three brokers the death of a coordinator) and transactions
+// (transactions a second, 100,000 transactional ids).
 package main
 
 import (
@@ -41,6 +43,7 @@ var (
 	out    = flag.String("out", "bench.jsonl", "every run, one JSON line each; runs are added to what is there")
 	report = flag.Bool("report", false, "only print the table of -out")
 	parts  = flag.String("parts", "warm,cold,scale", "what to measure")
+	only   = flag.String("systems", "", "groups and transactions: only systems whose names begin with one of these, comma separated")
 	dir    = flag.String("dir", "", "where data is put; its disk is what is measured (default: a temporary directory)")
 )
 
@@ -86,6 +89,7 @@ func run(ctx context.Context) (err error) {
 		steps := map[string]func(context.Context) error{
 			"warm": b.warm, "cold": b.cold, "scale": b.scale,
 			"cluster": b.cluster, "failover": b.failover, "idle": b.idle, "replica": b.replica,
+			"groups": b.groups, "transactions": b.transactions,
 		}
 		step := steps[part]
 		if step == nil {

@@ -102,6 +102,41 @@ var bars = []bar{
 	{title: "the same ÷ what the leader has on local disk", run: "empty-replica", system: "varve3", figure: "copied_per_local"},
 }
 
+// coordinatorBars are those of the parts groups and transactions.
+var coordinatorBars = slices.Concat(
+	beside("100 members, classic: first join to all assigned, ms", "join-classic", "assigned_ms", "varve-fsync", "kafka"),
+	beside("one member more, classic: until it is assigned, ms", "join-classic", "further_ms", "varve-fsync", "kafka"),
+	beside("the same: longest that a partition is not read, ms", "join-classic", "unread_ms", "varve-fsync", "kafka"),
+	beside("100 members, consumer: first join to all reconciled, ms", "join-consumer", "assigned_ms", "varve-fsync", "kafka"),
+	beside("one member more, consumer: until it is assigned, ms", "join-consumer", "further_ms", "varve-fsync", "kafka"),
+	beside("the same: longest that a partition is not read, ms", "join-consumer", "unread_ms", "varve-fsync", "kafka"),
+	beside("commits/s, one group, 100 at once", "commits-1", "per_second", "varve-fsync", "varve-replicated", "kafka"),
+	beside("commits/s, 100 groups, one at once each", "commits-100", "per_second", "varve-fsync", "varve-replicated", "kafka"),
+	beside("the same: broker CPU each, µs", "commits-100", "broker_cpu_us_each", "varve-fsync", "varve-replicated", "kafka"),
+	beside("transactions/s, 1 producer, 10 records", "transactions-1", "per_second", "varve-fsync", "varve-replicated", "kafka"),
+	beside("the same, with offsets", "transactions-1-offsets", "per_second", "varve-fsync", "varve-replicated", "kafka"),
+	beside("transactions/s, 50 producers, 10 records", "transactions-50", "per_second", "varve-fsync", "varve-replicated", "kafka"),
+	beside("the same, with offsets", "transactions-50-offsets", "per_second", "varve-fsync", "varve-replicated", "kafka"),
+	beside("the same: broker CPU each, µs", "transactions-50-offsets", "broker_cpu_us_each", "varve-fsync", "varve-replicated", "kafka"),
+	beside("kill −9 of a group's coordinator: longest without a commit, ms", "takeover", "commit_gap_ms", "varve3", "kafka"),
+	beside("kill −9 of a transaction's coordinator: longest without a transaction, ms", "takeover", "txn_gap_ms", "varve3", "kafka"),
+	beside("100,000 groups: from the first answer after kill −9 until all are loaded, s", "groups-100000", "loading_s", "varve-replicated", "kafka"),
+	beside("the same, from the start of the process, s", "groups-100000", "loaded_s", "varve-replicated", "kafka"),
+	beside("memory of a group, bytes", "groups-100000", "live_bytes_each", "varve-replicated", "kafka"),
+	beside("100,000 transactional ids: from the first answer after kill −9 until all are loaded, s", "transactional-ids-100000", "loading_s", "varve-replicated", "kafka"),
+	beside("the same, from the start of the process, s", "transactional-ids-100000", "loaded_s", "varve-replicated", "kafka"),
+	beside("memory of a transactional id, bytes", "transactional-ids-100000", "live_bytes_each", "varve-replicated", "kafka"),
+)
+
+// beside is one absolute figure of several systems, a line each.
+func beside(title, run, figure string, systems ...string) []bar {
+	var list []bar
+	for _, s := range systems {
+		list = append(list, bar{title: title + " — " + s, run: run, system: s, figure: figure})
+	}
+	return list
+}
+
 // printReport writes a table of all bars that -out has rounds for.
 func printReport(w io.Writer, path string) error {
 	f, err := os.Open(path)
@@ -128,7 +163,7 @@ func printReport(w io.Writer, path string) error {
 		return err
 	}
 	fmt.Fprintln(w, "| what | median | least to greatest | rounds | bar | |\n|---|---|---|---|---|---|")
-	for _, x := range bars {
+	for _, x := range slices.Concat(bars, coordinatorBars) {
 		var values []float64
 		for round := 1; round <= rounds; round++ {
 			got, ok := runs[key{x.run, x.system, round}][x.figure]

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -44,14 +43,8 @@ func (b *bench) scaleRound(ctx context.Context, round int) error {
 	if err := errors.Join(err, rerr); err != nil {
 		return errors.Join(err, s.stop())
 	}
-	if err := syscall.Kill(s.pid, syscall.SIGKILL); err != nil {
-		return err
-	}
-	if err := s.stop(); err != nil {
-		return err
-	}
-	began := time.Now()
-	if s, err = b.startVarve(name, nil); err != nil {
+	s, began, err := s.again()
+	if err != nil {
 		return err
 	}
 	defer s.stop()
@@ -69,7 +62,7 @@ func (b *bench) scaleRound(ctx context.Context, round int) error {
 }
 
 func fillPartitions(ctx context.Context, s system) error {
-	cl, err := kgo.NewClient(kgo.SeedBrokers(s.addr))
+	cl, err := dial(s.addr)
 	if err != nil {
 		return err
 	}
@@ -84,7 +77,7 @@ func fillPartitions(ctx context.Context, s system) error {
 }
 
 func firstAck(ctx context.Context, s system) error {
-	cl, err := kgo.NewClient(kgo.SeedBrokers(s.addr), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	cl, err := dial(s.addr, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {
 		return err
 	}

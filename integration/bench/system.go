@@ -12,6 +12,9 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // system is a broker that a load can be put on.
@@ -21,6 +24,9 @@ type system struct {
 	http string // Varve's metrics
 	pid  int
 	stop func() error
+	// again is kill -9 and another start on the same data; it gives when that
+	// start began. The stub has none.
+	again func() (system, time.Time, error)
 }
 
 const (
@@ -95,12 +101,29 @@ func (b *bench) startKafka(ctx context.Context, tiered bool) (system, error) {
 	if err != nil {
 		return system{}, err
 	}
-	pid, err := strconv.Atoi(text)
-	return system{name: name, addr: kafkaAddr, pid: pid, stop: func() error {
+	s := system{name: name, addr: kafkaAddr, stop: func() error {
 		cmd := exec.Command(b.kafka, "stop")
 		cmd.Env = append(os.Environ(), env...)
 		return cmd.Run()
-	}}, err
+	}}
+	s.again = func() (system, time.Time, error) {
+		if _, err := script("kill9", "1"); err != nil {
+			return s, time.Time{}, fmt.Errorf("kill %s: %w", name, err)
+		}
+		restart := exec.CommandContext(ctx, b.kafka, "restart", "1")
+		restart.Env = append(os.Environ(), env...)
+		began := time.Now()
+		if err := restart.Run(); err != nil {
+			return s, began, fmt.Errorf("start %s again: %w", name, err)
+		}
+		text, err := script("pids")
+		if err == nil {
+			s.pid, err = strconv.Atoi(text)
+		}
+		return s, began, err
+	}
+	s.pid, err = strconv.Atoi(text)
+	return s, err
 }
 
 // startVarve starts a node whose data is kept under name, with extra
@@ -116,6 +139,14 @@ func (b *bench) startVarve(name string, env []string, args ...string) (system, e
 		return system{}, err
 	}
 	s := system{name: name, pid: pid, stop: stop}
+	s.again = func() (system, time.Time, error) {
+		if err := errors.Join(syscall.Kill(pid, syscall.SIGKILL), stop()); err != nil {
+			return s, time.Time{}, err
+		}
+		began := time.Now()
+		again, err := b.startVarve(name, env, args...)
+		return again, began, err
+	}
 	err = waitFor(func() error {
 		text, err := os.ReadFile(ready)
 		if err != nil {
@@ -192,3 +223,45 @@ func parseFigures(text []byte) (figures, error) {
 func (b *bench) touch(ctx context.Context, size string) error {
 	return exec.CommandContext(ctx, b.limits, "touch", "-dir", b.dir, "-bytes", size).Run()
 }
+
+// dial makes a client of the brokers at an address; nothing is sent yet.
+func dial(addr string, opts ...kgo.Opt) (*kgo.Client, error) {
+	return kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(strings.Split(addr, ",")...)}, opts...)...)
+}
+
+// createTopic creates a topic with settings.
+func createTopic(ctx context.Context, addr, name string, partitions, replicas int, settings map[string]string) error {
+	cl, err := dial(addr)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	configs := map[string]*string{}
+	for k, v := range settings {
+		configs[k] = &v
+	}
+	_, err = kadm.NewClient(cl).CreateTopic(ctx, int32(partitions), int16(replicas), configs, name)
+	return err
+}
+
+// cpuOf is the CPU time that a process has used.
+func cpuOf(pid int) (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	// Fields 14 and 15 in ticks of a hundredth of a second; the second field is a name in brackets.
+	rest := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	var sum time.Duration
+	for _, ticks := range rest[11:13] {
+		n, err := strconv.Atoi(ticks)
+		if err != nil {
+			return 0, err
+		}
+		sum += time.Duration(n) * 10 * time.Millisecond
+	}
+	return sum, nil
+}
+
+// clear deletes what a stopped system has kept; Kafka's script does that itself.
+func (b *bench) clear(s system) error { return os.RemoveAll(filepath.Join(b.dir, s.name)) }

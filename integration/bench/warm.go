@@ -7,7 +7,6 @@ import (
 	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // warm measures brokers whose data is in memory: all four systems, one after
@@ -95,7 +94,7 @@ func deleteTopics(ctx context.Context, s system, topics map[string]bool) error {
 	if s.name == "stub" {
 		return nil
 	}
-	cl, err := kgo.NewClient(kgo.SeedBrokers(s.addr))
+	cl, err := dial(s.addr)
 	if err != nil {
 		return err
 	}
