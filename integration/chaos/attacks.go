@@ -212,6 +212,8 @@ func cutPower(_ context.Context, n *nemesis) (string, error) {
 func cutAllPower(_ context.Context, n *nemesis) (string, error) {
 	var errs []error
 	for _, b := range n.c.brokers {
+		b.hold(true)
+		defer b.hold(false)
 		if b.is() == up {
 			errs = append(errs, b.disk.cutPower())
 		}
@@ -311,7 +313,11 @@ func trim(ctx context.Context, n *nemesis) (string, error) {
 	to := e.Start + (e.End-e.Start)/2
 	offsets := kadm.Offsets{}
 	offsets.AddOffset(topic, partition, to, -1)
-	if _, err := kadm.NewClient(n.eye.cl).DeleteRecords(limited, offsets); err != nil {
+	got, err := kadm.NewClient(n.eye.cl).DeleteRecords(limited, offsets)
+	if err == nil {
+		err = got.Error()
+	}
+	if err != nil {
 		return fmt.Sprintf("%s may be trimmed to %d: %v", key, to, err), nil
 	}
 	return fmt.Sprintf("%s is trimmed to %d", key, to), nil

@@ -46,6 +46,12 @@ type broker struct {
 	exited  chan struct{} // closed when the process is gone
 	endings []string      // processes that ended though nobody wanted it
 	starts  int
+	// broken is a disk that fails every access until it is mounted again.
+	broken bool
+	// retired is closed when the run has ended: nothing is started any more.
+	retired  chan struct{}
+	held     bool // what ends is not started again for now
+	watching sync.WaitGroup
 }
 
 func (b *broker) logPath() string { return filepath.Join(b.dir, "varve.log") }
@@ -56,10 +62,28 @@ func (b *broker) readyPath() string { return filepath.Join(b.dir, "ready.json") 
 func (b *broker) start() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.state != down {
+	if b.state != down || b.isRetired() {
 		return nil
 	}
 	return b.startLocked()
+}
+
+// retire ends the broker's time: what ends from now on is not started again.
+func (b *broker) retire() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.isRetired() {
+		close(b.retired)
+	}
+}
+
+func (b *broker) isRetired() bool {
+	select {
+	case <-b.retired:
+		return true
+	default:
+		return false
+	}
 }
 
 func (b *broker) startLocked() error {
@@ -80,7 +104,7 @@ func (b *broker) startLocked() error {
 	}
 	exited := make(chan struct{})
 	b.cmd, b.exited, b.state = cmd, exited, up
-	go b.watch(cmd, exited)
+	b.watching.Go(func() { b.watch(cmd, exited) })
 	return nil
 }
 
@@ -103,8 +127,44 @@ func (b *broker) watch(cmd *exec.Cmd, exited chan struct{}) {
 	if !unwanted {
 		return
 	}
-	time.Sleep(restartDelay)
-	_ = b.start() // a start that fails is seen as a cluster that does not heal
+	select {
+	case <-b.retired:
+		return
+	case <-time.After(restartDelay):
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.state == down && !b.held && !b.isRetired() {
+		_ = b.startLocked() // a start that fails is seen as a cluster that does not heal
+	}
+}
+
+// hold says whether a process that ends is left alone: its disk is not there.
+func (b *broker) hold(on bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.held = on
+}
+
+// jumpClock moves the process's time of day, until it ends.
+func (b *broker) jumpClock(by time.Duration) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.state != up {
+		return nil
+	}
+	return jumpClock(b.cmd.Process.Pid, by)
+}
+
+// mend gives a broken disk back. The process must not go on with files of the
+// time before.
+func (b *broker) mend() error {
+	if !b.broken {
+		return nil
+	}
+	b.broken = false
+	defer b.hold(false)
+	return errors.Join(b.kill(), b.disk.unmount(), b.disk.mount())
 }
 
 func lastLine(path string) string {
@@ -181,6 +241,8 @@ func (b *broker) is() brokerState {
 // powerCycle is the loss of power: the disk forgets what was not synced, the
 // process is gone. The disk is mounted again; start does the rest.
 func (b *broker) powerCycle() error {
+	b.hold(true)
+	defer b.hold(false)
 	if err := b.disk.cutPower(); err != nil {
 		return err
 	}
@@ -225,8 +287,13 @@ func (b *broker) unwanted() []string {
 	return slices.Clone(b.endings)
 }
 
-// panics are the lines of the log that no broker may ever write.
-func (b *broker) panics() []string {
+// diskWords are in the panics with which raft ends a process whose disk fails:
+// that it ends is what must be.
+var diskWords = []string{"input/output error", "no space left on device", "read-only file system"}
+
+// panics are the lines of the log that no broker may ever write. Where its disk
+// may fail, that is a reason.
+func (b *broker) panics(diskFails bool) []string {
 	text, err := os.ReadFile(b.logPath())
 	if err != nil {
 		return []string{err.Error()}
@@ -234,6 +301,9 @@ func (b *broker) panics() []string {
 	var found []string
 	for line := range strings.Lines(string(text)) {
 		if strings.HasPrefix(line, "panic:") || strings.HasPrefix(line, "fatal error:") || strings.Contains(line, "panicked") {
+			if diskFails && slices.ContainsFunc(diskWords, func(w string) bool { return strings.Contains(line, w) }) {
+				continue
+			}
 			found = append(found, fmt.Sprintf("broker %d: %s", b.id, strings.TrimSpace(line)))
 		}
 	}

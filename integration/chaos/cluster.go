@@ -55,7 +55,7 @@ func makeCluster(ctx context.Context, dir, binary string, n *network, s shape) (
 	c.spawn = newSpawner()
 	for id := 1; id <= s.brokers+s.joiners; id++ {
 		b := &broker{id: id, member: id <= s.brokers, dir: filepath.Join(dir, fmt.Sprint("broker-", id)), binary: binary, spawn: c.spawn,
-			env: append(os.Environ(), c.s3.Env()...)}
+			retired: make(chan struct{}), env: append(os.Environ(), c.s3.Env()...)}
 		b.data = filepath.Join(b.dir, "data")
 		if n.prefix != "" {
 			b.namespace = n.namespace(fmt.Sprint(id))
@@ -198,8 +198,9 @@ func (c *cluster) heal(ctx context.Context) error {
 	c.proxy.behave()
 	for _, b := range c.brokers {
 		errs = append(errs, b.resume())
+		errs = append(errs, b.jumpClock(0))
 		if b.disk != nil {
-			errs = append(errs, b.disk.drain())
+			errs = append(errs, b.mend(), b.disk.drain())
 		}
 	}
 	return errors.Join(append(errs, c.start(ctx))...)
@@ -237,6 +238,7 @@ func fetch(ctx context.Context, url string) ([]byte, error) {
 func (c *cluster) stop(telling bool) error {
 	done := make(chan error)
 	for _, b := range c.brokers {
+		b.retire()
 		go func() {
 			if telling {
 				done <- b.end(syscall.SIGQUIT, time.Minute)
@@ -256,7 +258,9 @@ func (c *cluster) stop(telling bool) error {
 func (c *cluster) close() error {
 	var errs []error
 	for _, b := range c.brokers {
+		b.retire()
 		errs = append(errs, b.kill())
+		b.watching.Wait()
 		if b.disk != nil {
 			errs = append(errs, b.disk.unmount(), os.Remove(b.disk.image))
 		}

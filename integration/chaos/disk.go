@@ -86,8 +86,11 @@ func (d *disk) fill(leave int64) error {
 	if err != nil {
 		return err
 	}
-	if more := int64(s.Bavail)*s.Bsize - leave; more > 0 {
-		return unix.Fallocate(int(f.Fd()), 0, info.Size(), more)
+	// What the broker writes meanwhile is not there any more for us.
+	for more := int64(s.Bavail)*s.Bsize - leave; more > 0; more -= 1 << 20 {
+		if err := unix.Fallocate(int(f.Fd()), 0, info.Size(), more); !errors.Is(err, unix.ENOSPC) {
+			return err
+		}
 	}
 	return nil
 }

@@ -113,6 +113,8 @@ func can(r row) error {
 		return errors.New("it cuts the network, which takes root (network namespaces)")
 	case r.network && ipErr != nil:
 		return errors.New("it cuts the network, which takes the ip tool (iproute2)")
+	case r.clock && canJump() != nil:
+		return canJump()
 	case r.disks && !root:
 		return errors.New("it breaks disks, which takes root (file systems on loop devices)")
 	case r.disks && fsErr != nil:
@@ -146,7 +148,7 @@ func (o *options) runAround() (status int, err error) {
 			return statusFound, err
 		}
 	}
-	if err := o.prepare(dir); err != nil {
+	if err := o.prepare(dir, r); err != nil {
 		return statusFound, err
 	}
 	status, err = o.runChild(dir, network)

@@ -20,6 +20,11 @@ type nemesis struct {
 	log func(format string, args ...any)
 
 	attacks int // that did harm
+	trouble []string
+	next    string // binary of the next release
+	raised  bool   // its level is taken
+	flips   int    // the broker whose bits flip
+	fleet   *fleeting
 }
 
 // attack does one harm and says which. What it broke, cluster.heal mends.

@@ -22,6 +22,10 @@ type row struct {
 	disks   bool // needs file systems of its own
 	brokers int  // at least
 	joiners int  // brokers that join and leave
+	clock   bool // moves clocks of processes
+	next    bool // needs the next release, too
+	alone   bool // not part of the mix
+	unclean bool // topics have two replicas, and whoever is left may lead
 	// ends: processes may end by themselves, as a broker without a disk must.
 	ends bool
 }
@@ -50,6 +54,18 @@ var rows = []row{
 	{name: "disk-full", holds: "writes are refused before the disk is full, reads and metadata go on, and it recovers", attacks: []attack{fillDisk}, disks: true, brokers: 1, ends: true},
 	{name: "power-one", holds: "what was acknowledged is on a majority's disks; no replica leads from a cut tail", attacks: []attack{cutPower}, disks: true, brokers: 1, ends: true},
 	{name: "power-all", holds: "with durability fsync nothing acknowledged is lost when all lose power at once", attacks: []attack{cutAllPower}, disks: true, brokers: 1, ends: true},
+	{name: "disk-error", holds: "the first I/O error ends what is written there; nothing acknowledged rests on it", attacks: []attack{failDisk}, disks: true, brokers: 1, ends: true},
+	{name: "bit-flip", holds: "a damaged record is never served, replicated or uploaded; the replica is whole again at the end", attacks: []attack{flipBit}, alone: true, brokers: 3},
+	{name: "clock-jump", holds: "nothing goes before its time, leases and sessions hold, order is unaffected", attacks: []attack{jumpClocks}, clock: true, brokers: 1},
+	{name: "clock-jump-kill", holds: "the same, while leaders die", attacks: []attack{jumpClocks, killLeader}, together: true, clock: true, brokers: 3},
+	{name: "unclean", holds: "what is lost is reported; replicas, tiers and readers agree afterwards", attacks: []attack{unclean}, unclean: true, brokers: 3},
+	{name: "recreate", holds: "a topic that is deleted and made again shows nothing of the one before", attacks: []attack{recreate}, brokers: 1},
+	{name: "recreate-kill", holds: "the same, while leaders die", attacks: []attack{recreate, killLeader}, together: true, brokers: 3},
+	{name: "flood", holds: "strangers cost no more than they may, and everybody else is served", attacks: []attack{flood}, brokers: 1},
+	{name: "upgrade", holds: "two releases run side by side; nothing lost, nothing refused for long", attacks: []attack{rollUpgrade}, next: true, brokers: 1},
+	{name: "upgrade-kill", holds: "the same, while brokers die", attacks: []attack{rollUpgrade, killFollower}, together: true, next: true, brokers: 3},
+	{name: "kill-rebalancing", holds: "no partition has two owners, no committed offset goes back", attacks: []attack{killRebalancing}, brokers: 3},
+	{name: "kill-ending", holds: "a transaction ends one way, everywhere, once", attacks: []attack{killEnding}, brokers: 3},
 	{name: "wipe", holds: "an empty disk under an old id is no in-sync replica until it has caught up", attacks: []attack{wipeDisk}, brokers: 3},
 	{name: "rolling-restart", holds: "one broker out at a time; nothing lost, nothing refused for long", attacks: []attack{rollRestart}, brokers: 1},
 	{name: "reassign", holds: "replicas grow, catch up, and only then shrink", attacks: []attack{reassign}, brokers: 3},
@@ -66,7 +82,7 @@ var rows = []row{
 func mixed(brokers int, can func(row) error) row {
 	m := row{name: "mix", holds: "everything, at once", brokers: 1, ends: true}
 	for _, r := range rows {
-		if r.brokers <= brokers && r.joiners == 0 && can(r) == nil {
+		if r.brokers <= brokers && r.joiners == 0 && !r.next && !r.unclean && !r.alone && can(r) == nil {
 			m.attacks = append(m.attacks, r.attacks...)
 		}
 	}
@@ -113,6 +129,8 @@ func listRows(w io.Writer) error {
 			needs = "root"
 		case r.disks:
 			needs = "root, loop devices"
+		case r.clock:
+			needs = "root, amd64"
 		}
 		fmt.Fprintf(t, "%s\t%s\t%d+\t%s\n", r.name, needs, r.brokers, r.holds)
 	}

@@ -25,8 +25,11 @@ func (o *options) binaryIn(dir string) string {
 
 func workerIn(dir string) string { return filepath.Join(dir, "sarama-worker") }
 
+// nextIn is the release after this one, as far as it matters for upgrades.
+func nextIn(dir string) string { return filepath.Join(dir, "varve-next") }
+
 // prepare builds what the run starts.
-func (o *options) prepare(dir string) error {
+func (o *options) prepare(dir string, r row) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -37,6 +40,9 @@ func (o *options) prepare(dir string) error {
 	builds := [][]string{{"build", "-C", filepath.Join("integration", "clients", "golang"), "-o", workerIn(dir), "./worker"}}
 	if o.binary == "" {
 		builds = append(builds, []string{"build", "-o", filepath.Join(dir, "varve"), "./cmd/varve"})
+	}
+	if r.next {
+		builds = append(builds, []string{"build", "-o", nextIn(dir), "-tags", "varve_next", "./cmd/varve"})
 	}
 	for _, b := range builds {
 		cmd := exec.Command("go", b...)
@@ -74,7 +80,11 @@ func (o *options) run(ctx context.Context, r row, n *network) (v *verdict, err e
 	}
 	log("%d brokers serve", o.brokers)
 	replicas := min(3, o.brokers)
-	if err := makeTopics(starting, c.bootstrap(), int16(replicas), fmt.Sprint(min(2, replicas))); err != nil {
+	minISR, settings := min(2, replicas), map[string]string{}
+	if r.unclean {
+		replicas, minISR, settings["unclean.leader.election.enable"] = 2, 1, "true"
+	}
+	if err := makeTopics(starting, c.bootstrap(), int16(replicas), fmt.Sprint(minISR), settings); err != nil {
 		return nil, fmt.Errorf("make the topics: %w", err)
 	}
 	rec := &recorder{out: history.NewWriter(file), began: began, seen: map[string]int64{}, last: map[string]int64{}}
@@ -104,7 +114,8 @@ func (o *options) run(ctx context.Context, r row, n *network) (v *verdict, err e
 	if err != nil {
 		return nil, err
 	}
-	v.Report = history.Check(events, history.Options{})
+	v.Report = history.Check(events, history.Options{Unclean: r.unclean})
+	v.uncleanTrouble(c, r)
 	return v, ctx.Err()
 }
 
@@ -127,15 +138,16 @@ func (o *options) torment(ctx context.Context, c *cluster, rec *recorder, r row,
 		return 0, []string{err.Error()}
 	}
 	defer eye.crash()
-	n := &nemesis{c: c, rec: rec, rng: rand.New(rand.NewPCG(o.seed, 0)), eye: eye, log: log}
+	n := &nemesis{c: c, rec: rec, rng: rand.New(rand.NewPCG(o.seed, 0)), eye: eye, log: log, next: nextIn(o.dir)}
 	if err := n.torment(working, r.choose); err != nil {
 		trouble = append(trouble, err.Error())
 	}
 	if err := n.heal(ctx); err != nil {
 		trouble = append(trouble, "healing: "+err.Error())
 	}
+	n.fleet.end()
 	wg.Wait()
-	return n.attacks, trouble
+	return n.attacks, append(trouble, n.trouble...)
 }
 
 // worker makes the nth worker: the kinds take turns.

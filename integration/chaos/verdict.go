@@ -59,8 +59,23 @@ func (v *verdict) brokerTrouble(c *cluster, r row) {
 		} else {
 			v.Trouble = append(v.Trouble, b.unwanted()...)
 		}
-		v.Trouble = append(v.Trouble, b.panics()...)
+		v.Trouble = append(v.Trouble, b.panics(r.ends)...)
 	}
+}
+
+// uncleanTrouble: what an unclean election has lost must have been reported.
+func (v *verdict) uncleanTrouble(c *cluster, r row) {
+	lost := v.Report.LegalFound["lost"] + v.Report.LegalFound["unseen"]
+	if !r.unclean || lost == 0 {
+		return
+	}
+	for _, b := range c.brokers {
+		text, err := os.ReadFile(b.logPath())
+		if err == nil && strings.Contains(string(text), "unclean leader election: acknowledged records may be lost") {
+			return
+		}
+	}
+	v.Trouble = append(v.Trouble, fmt.Sprintf("%d values are lost, and nobody has reported an unclean election", lost))
 }
 
 // audit runs `varve audit` over the stopped cluster.

@@ -307,7 +307,7 @@ func noteEnds(ctx context.Context, rec *recorder, r *raw, process int, key strin
 }
 
 // makeTopics makes the workload's topics.
-func makeTopics(ctx context.Context, bootstrap []string, replicas int16, minISR string) error {
+func makeTopics(ctx context.Context, bootstrap []string, replicas int16, minISR string, more map[string]string) error {
 	cl, err := kgo.NewClient(kgo.SeedBrokers(bootstrap...))
 	if err != nil {
 		return err
@@ -316,6 +316,9 @@ func makeTopics(ctx context.Context, bootstrap []string, replicas int16, minISR 
 	adm := kadm.NewClient(cl)
 	text := func(s string) *string { return &s }
 	common := map[string]*string{"min.insync.replicas": text(minISR), "max.message.bytes": text("262144"), "segment.bytes": text("1048576"), "retention.ms": text("-1")}
+	for name, value := range more {
+		common[name] = text(value)
+	}
 	tiered := map[string]*string{"remote.storage.enable": text("true"), "local.retention.ms": text("2000"), "varve.remote.max.lag.ms": text("1000")}
 	for name, value := range common {
 		tiered[name] = value
