@@ -8,6 +8,7 @@ import (
 
 	"github.com/varvelog/varve/hot/batch"
 	"github.com/varvelog/varve/meta/topic"
+	"github.com/varvelog/varve/tier"
 	"github.com/varvelog/varve/tier/objstore"
 )
 
@@ -281,8 +282,21 @@ func TestReadCommittedListsTheSameAbortedTransactionsInBothTiers(t *testing.T) {
 	}
 	n.wait("the first segment to be in the bucket only", func() bool { return p.log.Offsets().LocalStart == 2 })
 	check("records in the bucket, marker local")
+	// What a follower knows of the bucket, which learns from its leader what it need not keep, and reads the manifest now and then.
+	late, err := tier.OpenArchive(tier.DefaultConfig(), tier.Deps{Store: n.bucket})
+	n.must(err)
+	defer func() { n.must(late.Close(context.Background())) }()
+	stale := late.Partition(p.ID())
+	if s, err := stale.Refresh(context.Background()); err != nil || s.End != 2 {
+		t.Fatalf("%+v, %v", s, err)
+	}
 	n.seal(p)
 	check("both in the bucket")
+	n.wait("the second segment to be in the bucket only", func() bool { return p.log.Offsets().LocalStart == 5 })
+	list, err := (&Partition{m: p.m, id: p.id, log: p.log, remote: stale}).abortedCold(context.Background(), 0, 1)
+	if err != nil || len(list) != 1 || list[0].FirstOffset != 0 || list[0].LastOffset != 3 {
+		t.Errorf("marker in the bucket, by a manifest from before it: %+v, %v; want %+v", list, err, want)
+	}
 }
 
 func TestDamagedLocalSegmentIsReadFromTheBucket(t *testing.T) {

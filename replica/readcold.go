@@ -76,13 +76,17 @@ func (p *Partition) readRemote(ctx context.Context, r ReadRequest, res *ReadResu
 }
 
 // abortedCold lists the aborted transactions that touch [from, upper), a range in the bucket. A transaction's marker may lie
-// in a later segment than its records, and that segment may still be local only.
+// in a later segment than its records, and that segment may be local only, or in the bucket since after this broker has last
+// read the manifest and gone from the disk: bothTiers sees to it that no segment is in neither list.
 func (p *Partition) abortedCold(ctx context.Context, from, upper int64) ([]batch.AbortedTxn, error) {
-	remote, err := p.remote.AbortedTxns(ctx, from, upper)
-	if err != nil {
-		return nil, err
-	}
-	local, err := p.log.AbortedTxns(from, upper)
+	var remote, local []batch.AbortedTxn
+	err := p.bothTiers(ctx, func(int64) (err error) {
+		remote, err = p.remote.AbortedTxns(ctx, from, upper)
+		return err
+	}, func(above int64) (err error) {
+		local, err = p.log.AbortedTxns(max(from, above), upper)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
