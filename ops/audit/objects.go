@@ -23,6 +23,10 @@ func (a *auditor) readObjects(ctx context.Context, view bucketView, prefix strin
 		}
 		listed, any := view.objects[key]
 		switch {
+		case !any && a.gone(ar):
+			a.report.note(Stray, -1, ar.name, "%s is not there, as the topic is deleted", key)
+			ar.unread = true
+			continue
 		case !any:
 			a.report.flaw(Object, -1, ar.name, e.base, "%s is not there", key)
 			ar.unread = true
@@ -52,6 +56,12 @@ func (a *auditor) readObjects(ctx context.Context, view bucketView, prefix strin
 		a.report.flaw(Object, -1, ar.name, e.base, "%s: %v", key, err)
 	}
 	return nil
+}
+
+// gone says whether an archive's topic is deleted: its objects go first, what names them last.
+func (a *auditor) gone(ar *archive) bool {
+	_, deleted := a.image.Deleted(ar.key.id)
+	return deleted
 }
 
 // objectSpans checks an object against its entry and lists its batches.
