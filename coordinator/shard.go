@@ -147,35 +147,15 @@ func (s *shard) settled() bool {
 func (s *shard) load(epoch int32) bool {
 	began := time.Now()
 	core := s.c.create(s.c.now())
-	cuts, _ := core.(cutter)
 	records, bad := 0, 0
 	err := s.c.log.Read(s.c.ctx, s.index, func(b batch.Batch) error {
-		if b.Control() {
-			m, ok, err := b.EndTxnMarker()
-			if err == nil && ok {
-				core.replayMarker(b.ProducerID(), m.Type == batch.Commit)
+		n, err := replayBatch(core, b, func(offset int64, err error) {
+			if bad++; bad <= 10 {
+				s.log.Error("record is left out", "topic", s.c.topic, "offset", offset, "err", err)
 			}
-			return err
-		}
-		producer := noProducer
-		if b.Transactional() {
-			producer = b.ProducerID()
-		}
-		for r, err := range b.Records(batch.Limits{}) {
-			if err != nil {
-				return err
-			}
-			records++
-			if err := core.replay(producer, r.Key, r.Value); err != nil {
-				if bad++; bad <= 10 {
-					s.log.Error("record is left out", "topic", s.c.topic, "offset", r.Offset, "err", err)
-				}
-			}
-			if cuts != nil {
-				cuts.placed(r.Key, r.Offset)
-			}
-		}
-		return nil
+		})
+		records += n
+		return err
 	})
 	if now, leading := s.c.log.Epoch(s.index); err == nil && (!leading || now != epoch) {
 		err = ErrNotCoordinator
@@ -198,6 +178,35 @@ func (s *shard) load(epoch int32) bool {
 	}
 	s.log.Log(s.c.ctx, level, "state loaded", "topic", s.c.topic, "epoch", epoch, "held", core.size(), "records", records, "took", time.Since(began))
 	return true
+}
+
+// replayBatch applies one batch of the log and counts its records. What cannot be read is told and left out.
+func replayBatch(core machine, b batch.Batch, bad func(offset int64, err error)) (records int, err error) {
+	if b.Control() {
+		m, ok, err := b.EndTxnMarker()
+		if err == nil && ok {
+			core.replayMarker(b.ProducerID(), m.Type == batch.Commit)
+		}
+		return 0, err
+	}
+	producer := noProducer
+	if b.Transactional() {
+		producer = b.ProducerID()
+	}
+	cuts, _ := core.(cutter)
+	for r, err := range b.Records(batch.Limits{}) {
+		if err != nil {
+			return records, err
+		}
+		records++
+		if err := core.replay(producer, r.Key, r.Value); err != nil {
+			bad(r.Offset, err)
+		}
+		if cuts != nil {
+			cuts.placed(r.Key, r.Offset)
+		}
+	}
+	return records, nil
 }
 
 // drop throws the state away and answers everybody who waits for it.

@@ -97,8 +97,11 @@ func (c *txnCore) write(x *transaction) {
 	c.out.records = append(c.out.records, txnRecord(x))
 }
 
+// setTimeout gives a transaction what is left of its time: never more than all of it, whatever the clock says of the broker on
+// which it began.
 func (c *txnCore) setTimeout(x *transaction) {
-	c.timers.set(timerKey{kind: timerTxn, group: x.id}, c.now+max(0, x.start+x.timeout-c.wall()))
+	left := min(x.start+x.timeout-c.wall(), x.timeout)
+	c.timers.set(timerKey{kind: timerTxn, group: x.id}, c.now+max(0, left))
 }
 
 // find finds the transactional id that a producer speaks for.

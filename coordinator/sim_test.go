@@ -1,0 +1,104 @@
+package coordinator
+
+import (
+	"flag"
+	"os"
+	"testing"
+)
+
+var (
+	simSteps = flag.Int("sim.steps", 0, "steps of the simulation, over all seeds; 0 is 100,000, or 1,000,000 with VARVE_LONG=1")
+	simFrom  = flag.Uint64("sim.from", 1, "the first seed")
+	simLines = flag.Int("sim.story", 80, "lines of the story of a failure")
+	simSeed  = flag.Uint64("sim.seed", 0, "run this seed only, and tell its story")
+)
+
+// simStepsPerSeed is how long a world's faults last.
+const simStepsPerSeed = 1500
+
+// playSim runs one seed: faults first, then peace, in which everything has to come to its end.
+func playSim(t *testing.T, seed uint64, told bool) *simWorld {
+	w := newSimWorld(t, seed, told)
+	for w.failed == "" && w.steps < simStepsPerSeed {
+		w.step()
+	}
+	w.quiet = true
+	w.paused = [simBrokers]int64{}
+	for _, x := range w.members.list {
+		x.topics, x.full = []string{"t"}, true
+	}
+	for range 3000 {
+		if w.failed != "" {
+			return w
+		}
+		w.step()
+		if w.steps%50 == 0 && w.settled() == "" {
+			return w
+		}
+	}
+	if open := w.settled(); open != "" {
+		w.fail("left alone, %s", open)
+	}
+	return w
+}
+
+func (w *simWorld) settled() string {
+	if open := w.txns.settled(); open != "" {
+		return open
+	}
+	return w.members.settled()
+}
+
+func TestSimulatedCoordinatorsKeepTheirPromises(t *testing.T) {
+	total := *simSteps
+	switch {
+	case total > 0:
+	case os.Getenv("VARVE_LONG") != "":
+		total = 1_000_000
+	default:
+		total = 100_000
+	}
+	if *simSeed != 0 {
+		reportSim(t, playSim(t, *simSeed, true))
+		return
+	}
+	var sum struct{ seeds, steps, answers, failovers, loads, txns, committed, aborted, commits, accepted, regulars, consumers int }
+	for seed := *simFrom; sum.steps < total; seed++ {
+		w := playSim(t, seed, false)
+		if w.failed != "" {
+			reportSim(t, playSim(t, seed, true))
+			t.Fatalf("run again with -run %s -sim.seed=%d", t.Name(), seed)
+		}
+		sum.seeds++
+		sum.steps += w.steps
+		sum.answers += w.answers
+		sum.failovers += w.failovers
+		sum.loads += w.loads
+		sum.txns += w.txns.count
+		for _, x := range w.txns.all {
+			switch x.outcome {
+			case "commit":
+				sum.committed++
+			case "abort":
+				sum.aborted++
+			}
+		}
+		sum.commits += w.members.commits
+		sum.accepted += w.members.accepted
+		sum.regulars += w.members.regulars
+		sum.consumers += w.members.consumers
+	}
+	t.Logf("%+v", sum)
+	if n := total / 1000; sum.committed < n || sum.aborted < n || sum.failovers < n || sum.accepted < n || sum.regulars < n || sum.consumers < n {
+		t.Errorf("%+v: the simulation does not reach what it is for", sum)
+	}
+}
+
+func reportSim(t *testing.T, w *simWorld) {
+	for _, line := range w.story[max(0, len(w.story)-*simLines):] {
+		t.Log(line)
+	}
+	if w.failed != "" {
+		t.Errorf("seed %d: step %d: %s", w.seed, w.steps, w.failed)
+	}
+}
