@@ -61,14 +61,15 @@ func watchGroups(ctx context.Context, rec *recorder, bootstrap []string, seed ui
 	}
 }
 
-// noteCommitted asks what a group has committed. At the end offsets of open
-// transactions are waited for.
+// noteCommitted asks what a group has committed. What an open transaction is
+// about to change is no answer: a producer is told of its commit before the
+// group's coordinator is.
 func noteCommitted(ctx context.Context, rec *recorder, cl *kgo.Client, process int, group string, keys []string, final bool) error {
 	limited, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	e := history.Event{Process: process, Type: history.Invoke, F: history.Committed, GroupID: group, Final: final}
 	rec.add(e)
-	steps, err := askCommitted(limited, cl, group, keys, final)
+	steps, err := askCommitted(limited, cl, group, keys)
 	e.Type, e.Steps, e.Error = history.OK, steps, text(err)
 	if err != nil {
 		e.Type = history.Info
@@ -77,9 +78,9 @@ func noteCommitted(ctx context.Context, rec *recorder, cl *kgo.Client, process i
 	return err
 }
 
-func askCommitted(ctx context.Context, cl *kgo.Client, group string, keys []string, stable bool) ([]history.Step, error) {
+func askCommitted(ctx context.Context, cl *kgo.Client, group string, keys []string) ([]history.Step, error) {
 	req := kmsg.NewPtrOffsetFetchRequest()
-	req.RequireStable = stable
+	req.RequireStable = true
 	rg := kmsg.NewOffsetFetchRequestGroup()
 	rg.Group, rg.MemberEpoch = group, -1
 	for _, key := range keys {

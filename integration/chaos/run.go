@@ -105,7 +105,7 @@ func (o *options) run(ctx context.Context, r row, n *network) (v *verdict, err e
 	if err := c.stop(v.Liveness != ""); err != nil {
 		v.Trouble = append(v.Trouble, err.Error())
 	}
-	v.audit(ctx, o, c)
+	v.audit(ctx, o, c, r)
 	if err := rec.out.Flush(); err != nil {
 		return nil, err
 	}

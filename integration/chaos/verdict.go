@@ -79,12 +79,16 @@ func (v *verdict) uncleanTrouble(c *cluster, r row) {
 }
 
 // audit runs `varve audit` over the stopped cluster.
-func (v *verdict) audit(ctx context.Context, o *options, c *cluster) {
+func (v *verdict) audit(ctx context.Context, o *options, c *cluster, r row) {
+	binary := o.binary
+	if r.next {
+		binary = nextIn(o.dir) // the older release cannot read what the newer one has written
+	}
 	args := []string{"audit", "--store", fmt.Sprintf("s3://archive/varve?endpoint=%s&region=%s&path-style=true", c.s3.Endpoint, c.s3.Region)}
 	for _, b := range c.members() {
 		args = append(args, "--dir", b.data)
 	}
-	cmd := exec.CommandContext(ctx, o.binary, args...)
+	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Env = append(os.Environ(), c.s3.Env()...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -76,6 +76,44 @@ var mutants = []mutant{
 		"	stable := p.log.stable()", "	stable := p.log.End"},
 	{"a mark is deleted at once", "T5: readers have the grace", "tier/lane_delete.go",
 		"	due = seen + c.cfg.graceMillis\n", "	due = seen\n"},
+
+	// Of the coordinators.
+	{"an old producer ends the transaction of a new one", "a transactional id has one producer (KIP-98)", "coordinator/txnend.go",
+		"	case x.producer.Epoch != q.Producer.Epoch:", "	case false:"},
+	{"an old producer joins the transaction of a new one", "a transactional id has one producer (KIP-98)", "coordinator/txncore.go",
+		"	case x.producer.Epoch != p.Epoch:", "	case false:"},
+	{"taking over leaves the transaction open", "a takeover aborts what was open", "coordinator/txnbegin.go",
+		"	case x.state == TxnOngoing:\n		c.fence(x)", "	case x.state == TxnOngoing:"},
+	{"a takeover does not raise the epoch of its markers", "a fenced producer cannot go on in its partitions (KIP-360)", "coordinator/txncore.go",
+		"	x.producer.Epoch = min(x.producer.Epoch, epochLimit+1-bump) + bump\n", "	_ = bump\n"},
+	{"what was decided is not carried out after a failover", "a decision is carried out until it is done", "coordinator/txncore.go",
+		"		case x.state.prepared():\n			c.out.ends", "		case false:\n			c.out.ends"},
+	{"time starts again for nobody", "a transaction that nobody ends is aborted in its time", "coordinator/txncore.go",
+		"		case x.state == TxnOngoing:\n			c.setTimeout(x)", "		case false:\n			c.setTimeout(x)"},
+	{"a clock that is behind prolongs a transaction", "a transaction that nobody ends is aborted in its time", "coordinator/txncore.go",
+		"	left := min(x.start+x.timeout-c.wall(), x.timeout)", "	left := x.start + x.timeout - c.wall()"},
+	{"a partition is not written down", "every partition of a transaction gets its marker", "coordinator/txnbegin.go",
+		"			x.partitions[at] = struct{}{}\n			changed = true", "			x.partitions[at] = struct{}{}"},
+	{"a second end is answered by its wish", "an outcome is decided once (KIP-890)", "coordinator/txnend.go",
+		"	case again && x.state == done:\n", "	case again && !x.state.prepared():\n"},
+	{"aborted offsets count", "offsets of an aborted transaction never count", "coordinator/txnoffsets.go",
+		"			if commit && g.offsets[p.topic][p.index].seq < o.seq {", "			if g.offsets[p.topic][p.index].seq < o.seq {"},
+	{"an older offset of a transaction replaces a newer plain one", "of two commits the later stays", "coordinator/txnoffsets.go",
+		"			if commit && g.offsets[p.topic][p.index].seq < o.seq {", "			if commit {"},
+	{"offsets count before their transaction is committed", "offsets of a transaction count with its marker", "coordinator/offsets.go",
+		"rec.txn, rec.ticket = q.Producer, e.ticket; q.Producer != nil {", "rec.txn, rec.ticket = q.Producer, e.ticket; q.Producer != nil && q.Producer.ID < 0 {"},
+	{"any generation commits", "nobody commits for a generation that is over", "coordinator/offsets.go",
+		"		case q.Generation != g.generation:", "		case false:"},
+	{"any epoch commits", "nobody commits what another one owns (KIP-1251)", "coordinator/offsets.go",
+		"		if !ok || at > q.Generation {", "		if false {"},
+	{"a partition is given before it is given up", "a partition has one owner (KIP-848)", "coordinator/consumerreconcile.go",
+		"; taken && !mine {", "; taken && !mine && false {"},
+	{"an old epoch is taken for a lost answer", "a member is what it says it owns (KIP-848)", "coordinator/consumerheartbeat.go",
+		"	case q.MemberEpoch == m.previous && q.Owned != nil && m.owns(q.Owned):", "	case q.MemberEpoch <= m.previous:"},
+	{"a member's state is not written down", "state is what the log gives", "coordinator/consumerreconcile.go",
+		"		c.write(consumerCurrentRecord(g.id, next))\n", ""},
+	{"an assignment is given out before it is written", "a generation has one assignment", "coordinator/rebalance.go",
+		"	if !c.persist(g) {\n		for _, m := range g.list() {", "	if false {\n		for _, m := range g.list() {"},
 }
 
 // TestEveryMutantTurnsTheSimulationRed builds the simulation with each mutant in
@@ -139,14 +177,21 @@ func (m mutant) overlay(t *testing.T, root string) string {
 
 // run builds the simulation of the mutant and runs it.
 func (m mutant) run(t *testing.T, overlay string) (string, error) {
-	binary := filepath.Join(filepath.Dir(overlay), "sim.test")
-	if out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-overlay", overlay, "-o", binary, ".").CombinedOutput(); err != nil {
+	binary, where, test := filepath.Join(filepath.Dir(overlay), "sim.test"), ".", "SimulatedCluster"
+	if strings.HasPrefix(m.file, "coordinator/") {
+		where, test = "../../coordinator", "SimulatedCoordinators"
+	}
+	if out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-overlay", overlay, "-o", binary, where).CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
 	worlds, steps := "local", "8000000"
 	if strings.HasPrefix(m.file, "tier/") {
 		worlds, steps = "tiered", "2000000"
 	}
-	out, err := exec.CommandContext(t.Context(), binary, "-test.run", "SimulatedCluster", "-sim.steps", steps, "-sim.explain=false", "-sim.worlds="+worlds).CombinedOutput()
+	args := []string{"-test.run", test, "-sim.steps", steps, "-sim.explain=false", "-sim.worlds=" + worlds}
+	if test == "SimulatedCoordinators" {
+		args = []string{"-test.run", test, "-sim.steps", "1000000"}
+	}
+	out, err := exec.CommandContext(t.Context(), binary, args...).CombinedOutput()
 	return string(out), err
 }
