@@ -9,6 +9,7 @@ import (
 
 	"github.com/varvelog/varve/meta/topic"
 	"github.com/varvelog/varve/replica"
+	"github.com/varvelog/varve/replica/peer"
 )
 
 // Fetch (1): versions 4–18.
@@ -30,6 +31,7 @@ type fetchTarget struct {
 	maxBytes         int32
 	currentEpoch     int32
 	lastFetchedEpoch int32
+	complaint        *replica.Complaint // of a follower, nil: none
 	inSession        *sessionPart
 	told             int64 // high watermark that the session's last answer told; -1: none
 
@@ -295,7 +297,7 @@ func (op *fetchOp) readRequest(t *fetchTarget, left int, minOne bool) replica.Re
 	return replica.ReadRequest{
 		Offset: t.offset, MaxBytes: min(int(max(t.maxBytes, 0)), left), MinOne: minOne, Isolation: op.req.IsolationLevel,
 		CurrentEpoch: t.currentEpoch, LastFetchedEpoch: t.lastFetchedEpoch, ReplicaID: op.replica, ReplicaEpoch: op.brokerEpoch,
-		AnyReplica: op.req.Version >= 11,
+		AnyReplica: op.req.Version >= 11, Complaint: t.complaint,
 	}
 }
 
@@ -377,8 +379,9 @@ func (s *Server) fetchContext(r *request, op *fetchOp, now int64) {
 	for p := x.order.next; p != &x.order; p = p.next {
 		op.targets = append(op.targets, fetchTarget{
 			key: p.key, offset: p.offset, maxBytes: p.maxBytes, currentEpoch: p.currentEpoch,
-			lastFetchedEpoch: p.lastFetchedEpoch, inSession: p, told: p.toldHW,
+			lastFetchedEpoch: p.lastFetchedEpoch, complaint: p.complaint, inSession: p, told: p.toldHW,
 		})
+		p.complaint = lasting(p.complaint)
 	}
 }
 
@@ -394,6 +397,7 @@ func (op *fetchOp) fromRequest() {
 				offset: p.FetchOffset, maxBytes: p.PartitionMaxBytes,
 				currentEpoch: p.CurrentLeaderEpoch, lastFetchedEpoch: p.LastFetchedEpoch,
 			}
+			target.complaint = complaintOf(p)
 			if at, again := op.find(target.key); again {
 				op.targets[at] = target
 				continue
@@ -401,6 +405,34 @@ func (op *fetchOp) fromRequest() {
 			op.targets = append(op.targets, target)
 		}
 	}
+}
+
+// complaintOf is what a follower says of damage, in tags of ours: in its own copy, and in what it got from here.
+func complaintOf(p *kmsg.FetchRequestTopicPartition) *replica.Complaint {
+	if p.UnknownTags.Len() == 0 {
+		return nil
+	}
+	damaged, is := peer.Int64(&p.UnknownTags, peer.TagDamaged)
+	refused, was := peer.Int64(&p.UnknownTags, peer.TagRefused)
+	c := replica.Complaint{Damaged: replica.NoOffset, Refused: replica.NoOffset}
+	if is {
+		c.Damaged = damaged
+	}
+	if was {
+		c.Refused = refused
+	}
+	if !is && !was {
+		return nil
+	}
+	return &c
+}
+
+// lasting is what of a complaint holds for later fetches of the session: its own damage does until it says otherwise, a refusal is said once.
+func lasting(c *replica.Complaint) *replica.Complaint {
+	if c == nil || c.Damaged == replica.NoOffset {
+		return nil
+	}
+	return &replica.Complaint{Damaged: c.Damaged, Refused: replica.NoOffset}
 }
 
 // findByMap is how many targets a search from end to end is still cheaper for than a map.
@@ -448,7 +480,7 @@ func (op *fetchOp) open(s *Server, usesIDs bool, now int64) {
 		}
 		p := &sessionPart{
 			key: key, offset: t.offset, maxBytes: t.maxBytes, currentEpoch: t.currentEpoch,
-			lastFetchedEpoch: t.lastFetchedEpoch, toldHW: -1, toldLogStart: -1, toldRemoteEnd: replica.NoOffset,
+			lastFetchedEpoch: t.lastFetchedEpoch, complaint: lasting(t.complaint), toldHW: -1, toldLogStart: -1, toldRemoteEnd: replica.NoOffset,
 		}
 		x.addLocked(p)
 		t.key, t.inSession = key, p
@@ -487,6 +519,7 @@ func (x *session) updateLocked(q *kmsg.FetchRequest) {
 			}
 			p.offset, p.maxBytes = a.FetchOffset, a.PartitionMaxBytes
 			p.currentEpoch, p.lastFetchedEpoch = a.CurrentLeaderEpoch, a.LastFetchedEpoch
+			p.complaint = complaintOf(a)
 		}
 	}
 	for i := range q.ForgottenTopics {

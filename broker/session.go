@@ -32,7 +32,8 @@ type sessionPart struct {
 	maxBytes         int32
 	currentEpoch     int32
 	lastFetchedEpoch int32
-	toldHW           int64 // -1 forces the partition into the next answer
+	complaint        *replica.Complaint // of a follower's own damage, nil: none
+	toldHW           int64              // -1 forces the partition into the next answer
 	toldLogStart     int64
 	toldRemoteEnd    int64
 	prev, next       *sessionPart // the session's order

@@ -271,6 +271,7 @@ func (l *Log) writeLocked(b []byte, o *AppendOptions) error {
 	t.pos += int64(len(b))
 	t.seg.size.Store(t.pos)
 	l.markUnsynced(t.seg, t.h)
+	l.fresh.noted(l.offsets.end.Load(), o.Now, l.store.config.VerifyInterval.Milliseconds())
 	follow := l.store.config.Durability == Replicated
 	l.offsets.setEdge(edge{next, t.seg.base, t.pos}, follow)
 	if l.sized.Load() >= 0 {

@@ -54,6 +54,10 @@ type Config struct {
 	// PreallocateBytes is the largest step by which active segments reserve
 	// blocks ahead of the end; 0 reserves none.
 	PreallocateBytes int64
+	// VerifyInterval is how long bytes that were checked, as they were appended
+	// or read, are sent to readers without another look (Slice.Verify); negative
+	// checks none of them.
+	VerifyInterval time.Duration
 }
 
 // DefaultConfig is a configuration for dir.
@@ -68,6 +72,7 @@ func DefaultConfig(dir string) Config {
 		CheckpointBytes:    64 << 20,
 		SyncFilesMax:       4,
 		PreallocateBytes:   16 << 20,
+		VerifyInterval:     time.Minute,
 	}
 }
 
@@ -88,6 +93,10 @@ func (c Config) Validate() error {
 type Deps struct {
 	FS     vfs.FS
 	Logger *slog.Logger
+	// Boot names the run of the kernel, "" not known. What was written in the
+	// same run needs no sync to be there: then recovery takes no bad batch that
+	// has sound ones behind it for a tail that power loss has torn.
+	Boot string
 }
 
 // LogConfig is how one log behaves: the topic's settings that concern it. It

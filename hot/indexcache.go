@@ -91,14 +91,14 @@ func (s *segment) reindex(size int64) (*segIndex, error) {
 		return nil, err
 	}
 	defer l.store.files.release(h)
-	x, err := l.rescan(s, h, size)
+	x, err := l.rescan(s, h, size, s.endAfter())
 	if err != nil {
 		return nil, err
 	}
 	x.footer()
 	l.store.stats.Reindexed.Add(1)
 	l.logger().Warn("segment index was missing or damaged and is rebuilt", "segment", s.base)
-	if s.is(segTrusted) {
+	if s.is(segTrusted) && s.bad.Load() == nil { // else the next start looks through the segment again
 		if err := l.writeFile(s.path(indexExt), x.ix.encode(0, x.ix.len())); err != nil {
 			return nil, err
 		}

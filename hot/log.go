@@ -26,6 +26,8 @@ type Log struct {
 	unstable  atomic.Int64 // first unstable offset, -1 none
 	undecided atomic.Bool  // producers.done is not empty
 	remoteEnd atomic.Int64 // committed remote end, -1 not known
+	had       atomic.Int64 // the log once was committed up to here; more than its end says that it lost some
+	fresh     freshness
 
 	segments atomic.Pointer[[]*segment]    // by base; the last is active
 	chain    atomic.Pointer[lineage.Chain] // nil until loaded

@@ -253,7 +253,7 @@ func (s *Store) journalWatermarks() {
 		if l.Err() != nil || !l.maintMu.TryLock() {
 			continue
 		}
-		if hw := l.hw.Load(); hw != l.saved.highWatermark {
+		if hw := l.watermark(); hw != l.saved.highWatermark {
 			l.saved.highWatermark = hw
 			if err := l.store.journal.put(keyOf(l.part), l.saved); err != nil {
 				l.maintMu.Unlock()

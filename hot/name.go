@@ -14,10 +14,14 @@ import (
 //	lock                     held while a store is open
 //	clean-shutdown           present only after a clean close
 //	journal                  offsets of every partition
+//	broker-epoch             the broker epoch the directory is used under
+//	boot                     the run of the kernel it is used in
 //	<topic>-<n>.<id>/        one partition; <id> is the topic id's text
 //	<start>~-<n>.<id>/       the same for a topic name above 200 bytes, whose
 //	                         whole name is in the file partition.metadata
 //	<either>-delete/         being removed
+//	<either>-damaged/        set aside because synced bytes were gone, also
+//	                         .2-damaged, .3-damaged, …; for a human to look at
 //
 // Names in a partition directory, %020d being an offset:
 //
@@ -35,9 +39,11 @@ const (
 	journalName = "journal"
 	// format: do not rename
 	brokerEpochName = "broker-epoch"
+	bootName        = "boot"
 	metadataName    = "partition.metadata"
 	epochsName      = "leader-epochs"
 	deleteSuffix    = "-delete"
+	damagedSuffix   = "-damaged"
 	logExt          = ".log"
 	indexExt        = ".index"
 	txnExt          = ".txnindex"

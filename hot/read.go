@@ -71,9 +71,6 @@ func (l *Log) readOnce(r readRequest) (*Slice, error) {
 // readSegment is nil when the segment has nothing at or beyond the offset.
 // whole says that all of it lies below the upper bound.
 func (l *Log) readSegment(seg *segment, r readRequest, whole bool) (*Slice, error) {
-	if e := seg.bad.Load(); e != nil {
-		return nil, e
-	}
 	size, err := seg.bytes()
 	if err != nil {
 		return nil, err
@@ -89,32 +86,60 @@ func (l *Log) readSegment(seg *segment, r readRequest, whole bool) (*Slice, erro
 	if err != nil {
 		return nil, err
 	}
+	w := sound{to: size}
+	if q := seg.bad.Load(); q != nil {
+		var ok bool
+		if w.from, w.to, w.bounded, ok = q.window(max(r.offset, seg.base), size); !ok {
+			return nil, q.err
+		}
+		w.err, whole = q.err, whole && !w.bounded
+	}
 	h, err := l.store.files.acquire(seg, false)
 	if err != nil {
 		return nil, err
 	}
-	s, err := l.cut(seg, h, ix, size, r, whole)
+	s, err := l.cut(seg, h, ix, w, r, whole)
 	if err != nil || s == nil || s.n == 0 {
 		l.store.files.release(h)
 	}
 	return s, err
 }
 
-// cut finds the run of batches in the first size bytes of a segment.
-func (l *Log) cut(seg *segment, h *handle, ix *segIndex, size int64, r readRequest, whole bool) (*Slice, error) {
-	first, err := seg.find(h.file, ix, size, r.offset)
+// sound is a run of bytes of a segment that may be read.
+type sound struct {
+	from, to int64
+	bounded  bool          // damage follows
+	err      *CorruptError // that
+}
+
+// cut finds the run of batches in what of a segment may be read.
+func (l *Log) cut(seg *segment, h *handle, ix *segIndex, w sound, r readRequest, whole bool) (*Slice, error) {
+	size := w.to
+	first, err := seg.findFrom(h.file, ix, w.from, size, r.offset)
 	if errors.Is(err, io.EOF) {
+		if w.bounded {
+			return nil, w.err // what comes next is damaged, and must not be passed over
+		}
 		return nil, nil
 	}
 	if err != nil {
 		return nil, l.readFailed(seg, ix, size, first.pos, err)
 	}
+	if first.base > r.offset {
+		if err := l.trustGap(seg, first, r); err != nil {
+			return nil, err
+		}
+	}
 	if first.last >= r.upper {
+		// No bound lies within a batch, unless the batch lies about its end.
+		if _, err := newScanner(h.file, first.pos, min(first.pos+first.size, size)).next(); err != nil {
+			return nil, l.readFailed(seg, ix, size, first.pos, err)
+		}
 		return &Slice{start: first.base, next: r.offset}, nil
 	}
 	to := size
 	if !whole && r.upper < r.edge.end {
-		stop, err := seg.find(h.file, ix, size, r.upper)
+		stop, err := seg.findFrom(h.file, ix, w.from, size, r.upper)
 		if err == nil {
 			to = stop.pos
 		} else if !errors.Is(err, io.EOF) {
@@ -134,6 +159,24 @@ func (l *Log) cut(seg *segment, h *handle, ix *segIndex, size int64, r readReque
 		}
 	}
 	return &Slice{files: l.store.files, h: h, seg: seg, pos: first.pos, n: to - first.pos, start: first.base, next: -1}, nil
+}
+
+// trustGap is asked when the batch that should hold an offset begins behind it.
+// Compaction leaves such gaps. A base offset that is not what was written looks
+// the same, and no checksum covers it: then reading again finds it barred.
+func (l *Log) trustGap(seg *segment, first place, r readRequest) error {
+	if seg.is(segGaps) || l.config.Load().Compact && first.last < min(seg.endAfter(), r.edge.end) {
+		return nil
+	}
+	bad, err := l.CheckAt(max(r.offset, seg.base))
+	switch {
+	case err != nil:
+		return err
+	case bad:
+		return errIndex
+	}
+	seg.set(segGaps)
+	return nil
 }
 
 // readFailed turns what a walk met into the reader's error. An index that

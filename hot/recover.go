@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"path/filepath"
+	"slices"
 	"sort"
 
 	"github.com/varvelog/varve/hot/batch"
@@ -27,8 +29,13 @@ func (s *Store) openLog(p topic.Partition, c LogConfig, dirName string, exists b
 		l.failure.Store(&err)
 	}
 	state, known := s.journal.state(keyOf(p))
+	had := int64(0)
 	if !exists {
-		if err := l.create(); err != nil {
+		if known { // the directory is gone, or set aside: what it held is missing
+			had = max(state.highWatermark, state.recovery)
+			l.logger().Error("the partition's directory is gone: the log begins anew, and does not count before it has what it had", "had", had)
+		}
+		if err := l.create(had); err != nil {
 			return nil, fmt.Errorf("make partition %s: %w", p, err)
 		}
 		known = false
@@ -46,6 +53,7 @@ func (s *Store) openLog(p topic.Partition, c LogConfig, dirName string, exists b
 				state.logStart = 0
 			}
 		}
+		state.highWatermark = max(state.highWatermark, had)
 	}
 	if err := l.load(state, known && exists, segs); err != nil {
 		return nil, fmt.Errorf("open partition %s: %w", p, err)
@@ -53,7 +61,7 @@ func (s *Store) openLog(p topic.Partition, c LogConfig, dirName string, exists b
 	return l, nil
 }
 
-func (l *Log) create() error {
+func (l *Log) create(had int64) error {
 	if err := l.store.fs.MkdirAll(l.dir); err != nil {
 		return err
 	}
@@ -63,7 +71,9 @@ func (l *Log) create() error {
 		}
 	}
 	l.store.newDirs.Store(true)
-	return l.store.journal.put(keyOf(l.part), newPartitionState(0))
+	st := newPartitionState(0)
+	st.highWatermark = had
+	return l.store.journal.put(keyOf(l.part), st)
 }
 
 // listSegments reads the directory's names, tidies what a crash left behind
@@ -135,7 +145,7 @@ func (l *Log) load(st partitionState, known bool, segs []*segment) error {
 		seg.set(segSealed | segSynced | segTrusted)
 	}
 	same := known && last.base == st.segment
-	if same && !l.store.clean {
+	if same {
 		size, err := last.bytes()
 		same = err == nil && size == int64(st.position)
 		if err != nil && !errors.Is(err, vfs.ErrNotExist) {
@@ -229,7 +239,7 @@ func (l *Log) restartAt(st partitionState, floor int64) error {
 		}
 		next.snapshot, next.firstUnstable = floor, ps.firstUnstable(floor)
 	}
-	next.logStart = st.logStart
+	next.logStart, next.highWatermark = st.logStart, max(floor, st.highWatermark)
 	chain = chain.TruncateEnd(floor)
 	l.setChain(chain)
 	if st.epoch.Epoch >= 0 && chain.Latest() != st.epoch.Epoch {
@@ -270,6 +280,9 @@ func (l *Log) publish(st partitionState, end, synced int64) {
 	l.offsets.edgeBase.Store(last.base)
 	l.offsets.edgePos.Store(max(last.size.Load(), 0))
 	l.offsets.storeLocked(Offsets{LogStart: min(st.logStart, end), LocalStart: min(local, end), Durable: max(durable, min(local, end)), End: end})
+	if l.had.Store(0); st.highWatermark > end {
+		l.had.Store(st.highWatermark)
+	}
 	st.highWatermark = min(max(st.highWatermark, min(st.logStart, end)), end)
 	l.hw.Store(st.highWatermark)
 	l.sized.Store(-1)
@@ -436,8 +449,8 @@ func (r *recovery) segment(i int, from int64, last bool) (more bool, err error) 
 	persisted := x.ix.len()
 	if err := x.resume(h.file, from); errors.Is(err, errIndex) || isDamage(err) {
 		// Below the recovery point: not a torn tail, at worst a bad index.
-		if x, err = l.rescan(seg, h, from); err != nil {
-			return false, l.refuse(r.state, segs, err)
+		if x, err = l.rescan(seg, h, from, r.next); err != nil {
+			return false, err
 		}
 		persisted = 0
 	} else if err != nil {
@@ -448,6 +461,11 @@ func (r *recovery) segment(i int, from int64, last bool) (more bool, err error) 
 		return false, err
 	}
 	end, bad := r.scan(seg, h.file, x, from, size, &txns)
+	if bad != nil {
+		if end, bad, err = r.passDamage(seg, h.file, x, end, size, bad, &txns); err != nil {
+			return false, err
+		}
+	}
 	if bad != nil && !isDamage(bad) && !errors.Is(bad, ErrNotContiguous) {
 		return false, bad
 	}
@@ -482,6 +500,37 @@ func (r *recovery) segment(i int, from int64, last bool) (more bool, err error) 
 		return true, nil
 	}
 	return r.keep(i, last, bad, h, x, persisted, end, size, txns)
+}
+
+// passDamage goes on behind what is bad below the high watermark, as the
+// journal has it: every record there was committed, so a bad batch is no torn
+// tail. Neither is one anywhere when the kernel has not stopped since it was
+// written: what the process wrote is all there, but for the end of its last write. It is quarantined, to be fetched again. What is bad beyond, or has
+// nothing sound behind it, is returned as it is.
+func (r *recovery) passDamage(seg *segment, f vfs.File, x *indexer, at, size int64, why error, txns *[]batch.AbortedTxn) (end int64, bad, err error) {
+	var ranges []badRange
+	end, bad = at, why
+	for bad != nil && (isDamage(bad) || errors.Is(bad, ErrNotContiguous)) && (r.next < r.state.highWatermark || r.log.store.sameBoot) {
+		to, first, err := resync(f, end, size, r.next, math.MaxInt64)
+		if err != nil {
+			return end, bad, err
+		}
+		if to == size {
+			break
+		}
+		ranges = append(ranges, badRange{start: r.next, end: first, from: end, to: to})
+		x.pos, x.next, r.next = to, first, first
+		x.pending = r.log.config.Load().IndexIntervalBytes + 1
+		end, bad = r.scan(seg, f, x, to, size, txns)
+	}
+	if len(ranges) > 0 {
+		e := &CorruptError{Path: seg.path(logExt), Position: ranges[0].from, Err: why}
+		if q := seg.bad.Load(); q != nil { // of what lies below the recovery point
+			ranges = append(slices.Clone(q.ranges), ranges...)
+		}
+		seg.bar(e, x, ranges)
+	}
+	return end, bad, nil
 }
 
 // errGap is a segment that ends, at a batch, before the next one starts.
@@ -648,6 +697,10 @@ func (r *recovery) finish(start int64, known bool) error {
 	}
 	r.ps.heard(l.store.now())
 	l.producers = r.ps
+	if had := st.highWatermark; had > end {
+		l.logger().Error("the log's end is missing: it was committed beyond, and has to be fetched again before this replica counts",
+			"end", end, "high_watermark", had)
+	}
 	l.snapAt.Store(st.snapshot)
 	l.spare = st.snapshot
 	synced := start

@@ -214,6 +214,16 @@ func (s *Segment) Open() (io.ReadCloser, error) {
 	return &segmentReader{Slice{files: s.log.store.files, h: h, seg: s.seg, n: s.size, start: s.seg.base, next: s.end}, 0}, nil
 }
 
+// Suspect is called by who found that what Open gave is not what was written:
+// the log looks for itself.
+func (s *Segment) Suspect() error {
+	if s.seg.bad.Load() != nil {
+		return nil
+	}
+	_, err := s.log.CheckAt(s.seg.base)
+	return err
+}
+
 // segmentReader reads a segment from start to end.
 type segmentReader struct {
 	slice Slice

@@ -18,6 +18,7 @@ const (
 	segTxns                       // has a transaction index file
 	segGone                       // deleted or replaced
 	segQueued                     // has unsynced bytes and is in the syncer's list
+	segGaps                       // was looked through: the offsets missing in it are none of damage's
 )
 
 // segment is one file of batches. Everything but base is published
@@ -30,7 +31,8 @@ type segment struct {
 	flags atomic.Uint32
 	index atomic.Pointer[segIndex]
 	meta  atomic.Pointer[segmentMeta]
-	bad   atomic.Pointer[CorruptError]
+	bad   atomic.Pointer[quarantine]
+	proof atomic.Pointer[proof]
 	// txnsAhead are aborted transactions that the index file had no space for.
 	txnsAhead atomic.Pointer[[]batch.AbortedTxn]
 	// handle is guarded by fileCache.mu.
@@ -70,16 +72,6 @@ func (s *segment) bytes() (int64, error) {
 	}
 	s.size.CompareAndSwap(-1, info.Size())
 	return s.size.Load(), nil
-}
-
-// damaged quarantines the segment and returns the error for its readers.
-func (s *segment) damaged(pos int64, cause error) error {
-	e := &CorruptError{Path: s.path(logExt), Position: pos, Err: cause}
-	if s.bad.CompareAndSwap(nil, e) {
-		s.log.store.stats.Quarantined.Add(1)
-		s.log.logger().Error("segment is damaged and quarantined", "segment", s.base, "position", pos, "err", cause)
-	}
-	return s.bad.Load()
 }
 
 const walkBytes = 4096
@@ -148,9 +140,15 @@ type place struct {
 // find is the first batch whose last offset is at or beyond offset; io.EOF
 // when there is none within end bytes.
 func (s *segment) find(f vfs.File, ix *segIndex, end, offset int64) (place, error) {
-	var pos int64
+	return s.findFrom(f, ix, 0, end, offset)
+}
+
+// findFrom is find from a position on at which a batch starts: what lies before
+// it is damaged.
+func (s *segment) findFrom(f vfs.File, ix *segIndex, from, end, offset int64) (place, error) {
+	pos := from
 	e, indexed := ix.floorOffset(offset)
-	if indexed {
+	if indexed = indexed && int64(e.pos) >= from; indexed {
 		pos = int64(e.pos)
 	}
 	if pos >= end {

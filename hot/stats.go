@@ -10,6 +10,7 @@ type Stats struct {
 	SyncNanos      atomic.Int64 // time spent in them
 	Offline        atomic.Int64 // logs that went offline
 	Quarantined    atomic.Int64 // segments found damaged
+	Repaired       atomic.Int64 // damaged ranges that were replaced with sound bytes
 	Reindexed      atomic.Int64 // indexes rebuilt
 	Recovered      atomic.Int64 // logs whose tail was scanned at open
 	RecoveredBytes atomic.Int64

@@ -29,12 +29,14 @@ type Store struct {
 	clean   bool // the last close was clean: the journal says it all
 
 	brokerEpoch int64 // as found at Open
+	sameBoot    bool  // the directory was last used in this run of the kernel
 
-	space    space
-	newDirs  atomic.Bool // the data directory has entries that are not synced
-	failed   atomic.Pointer[error]
-	onSealed atomic.Pointer[func(*Log)]
-	configs  configSet
+	space     space
+	newDirs   atomic.Bool // the data directory has entries that are not synced
+	failed    atomic.Pointer[error]
+	onSealed  atomic.Pointer[func(*Log)]
+	onDamaged atomic.Pointer[func(*Log)]
+	configs   configSet
 
 	mu     sync.Mutex // guards the following
 	onDisk map[journalKey]foundPartition
@@ -87,7 +89,7 @@ func Open(c Config, d Deps) (*Store, error) {
 		onDisk: map[journalKey]foundPartition{}, logs: map[journalKey]*logSlot{},
 		stop: make(chan struct{}), drain: make(chan struct{}),
 	}
-	if err := s.load(); err != nil {
+	if err := errors.Join(s.load(), s.noteBoot(d.Boot)); err != nil {
 		lock.Close()
 		return nil, err
 	}
@@ -159,6 +161,10 @@ func (s *Store) find() error {
 			if err := s.fs.RemoveAll(filepath.Join(s.config.Dir, name)); err != nil {
 				return fmt.Errorf("remove deleted partition: %w", err)
 			}
+			continue
+		}
+		if strings.HasSuffix(name, damagedSuffix) {
+			s.logger.Warn("directory of a damaged log is still there: look at it, then remove it", "dir", name)
 			continue
 		}
 		p, cut, ok := parsePartitionDirName(name)
@@ -300,6 +306,40 @@ func (s *Store) Delete(p topic.Partition) error {
 	}
 	s.removeLater(from+deleteSuffix, 0)
 	return nil
+}
+
+// SetAside moves away the directory of a log that could not be opened because
+// bytes that were durable are gone (its Err is an ErrCorrupt), and opens an empty
+// log in its place, which knows that it Lost what there was. The directory
+// stays, under a name that ends in "-damaged", for a human to look at.
+func (s *Store) SetAside(p topic.Partition, c LogConfig) (*Log, error) {
+	k := keyOf(p)
+	s.mu.Lock()
+	slot, found := s.logs[k], s.onDisk[k]
+	s.mu.Unlock()
+	if slot == nil || slot.log == nil || !errors.Is(slot.log.Err(), ErrCorrupt) {
+		return nil, fmt.Errorf("set aside %s: its log is not damaged", p)
+	}
+	slot.log.shut(true)
+	from := filepath.Join(s.config.Dir, found.dir)
+	to := from + damagedSuffix
+	for n := 2; ; n++ {
+		if _, err := s.fs.Stat(to); errors.Is(err, vfs.ErrNotExist) {
+			break
+		}
+		to = fmt.Sprintf("%s.%d%s", from, n, damagedSuffix)
+	}
+	// The journal's record stays: a crash from here on finds no directory, and
+	// the next start knows what is missing.
+	if err := errors.Join(s.fs.Rename(from, to), s.fs.SyncDir(s.config.Dir)); err != nil {
+		return nil, fmt.Errorf("set aside %s: %w", p, err)
+	}
+	s.logger.Error("directory of a damaged log is set aside", "topic", p.Topic, "partition", p.Index, "dir", to, "err", slot.log.Err())
+	s.mu.Lock()
+	delete(s.logs, k)
+	delete(s.onDisk, k)
+	s.mu.Unlock()
+	return s.Log(p, c)
 }
 
 // OnSealed sets the function that runs when a segment has become available to

@@ -70,7 +70,7 @@ func (l *Log) openTail(seg *segment, h *handle) (*tail, error) {
 	err = x.resume(h.file, size)
 	if errors.Is(err, errIndex) || isDamage(err) {
 		persisted = 0
-		x, err = l.rescan(seg, h, size)
+		x, err = l.rescan(seg, h, size, seg.endAfter())
 	}
 	if err != nil {
 		return nil, err
@@ -117,24 +117,18 @@ func (l *Log) readIndexFile(seg *segment, size int64) *segIndex {
 	return ix
 }
 
-// rescan builds the index anew from the log file, checking every batch.
-func (l *Log) rescan(seg *segment, h *handle, size int64) (*indexer, error) {
-	x := newIndexer(seg.base, l.config.Load().IndexIntervalBytes)
-	sc := newScanner(h.file, 0, size)
-	for {
-		pos := sc.pos
-		b, err := sc.next()
-		if errors.Is(err, io.EOF) {
-			return x, nil
-		}
-		if err != nil {
-			if isDamage(err) {
-				return nil, seg.damaged(pos, err)
-			}
-			return nil, err
-		}
-		x.add(b, pos)
+// rescan builds the index anew from the log file, checking every batch. What is
+// damaged is quarantined, and not in the index.
+func (l *Log) rescan(seg *segment, h *handle, size, end int64) (*indexer, error) {
+	x, ranges, err := l.inspect(seg, h.file, size, end)
+	if err != nil || len(ranges) == 0 {
+		return x, err
 	}
+	e := &CorruptError{Path: seg.path(logExt), Position: ranges[0].from, Err: errors.New("its checksum, offsets or leader epoch are wrong")}
+	if seg.bad.CompareAndSwap(nil, whole(e)) {
+		seg.bar(e, x, ranges)
+	}
+	return x, nil
 }
 
 // Roll seals the active segment, unless it is empty.

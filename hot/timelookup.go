@@ -38,9 +38,6 @@ func (l *Log) offsetForTime(ts, from int64) (found TimeOffset, ok bool, err erro
 	segs := l.list()
 	for i := holding(segs, start); i < len(segs); i++ {
 		seg := segs[i]
-		if e := seg.bad.Load(); e != nil {
-			return found, false, e
-		}
 		if i+1 < len(segs) {
 			m, err := seg.footer()
 			if err != nil {
@@ -93,6 +90,9 @@ func (l *Log) scanFrom(seg *segment, at func(*segIndex) int64, want func(batch.B
 	ix, err := seg.lookup()
 	if err != nil {
 		return err
+	}
+	if q := seg.bad.Load(); q != nil {
+		return q.err // the record that is looked for may be in what is damaged
 	}
 	pos := at(ix)
 	if pos >= size {

@@ -80,7 +80,7 @@ func (l *Log) truncateLocked(off int64) error {
 	} else {
 		st.recovery, st.segment, st.position = l.saved.recovery, l.saved.segment, l.saved.position
 	}
-	st.highWatermark = min(l.hw.Load(), off)
+	st.highWatermark = max(min(l.hw.Load(), off), l.had.Load())
 	st.cleanPoint = min(l.saved.cleanPoint, off)
 	st.snapshot, st.firstUnstable = 0, -1 // not known: replayed on need
 	l.setChain(chain)
@@ -117,9 +117,16 @@ func (l *Log) cutPosition(seg *segment, off int64) (pos, at int64, err error) {
 		return 0, 0, err
 	}
 	defer l.store.files.release(h)
-	p, err := seg.find(h.file, ix, size, off)
+	w := sound{to: size}
+	if q := seg.bad.Load(); q != nil {
+		var ok bool
+		if w.from, w.to, _, ok = q.window(off, size); !ok {
+			return q.start(off) // what is damaged goes as a whole
+		}
+	}
+	p, err := seg.findFrom(h.file, ix, w.from, w.to, off)
 	if errors.Is(err, io.EOF) {
-		return size, off, nil
+		return w.to, off, nil
 	}
 	if err != nil {
 		return 0, 0, err
@@ -161,6 +168,9 @@ func (l *Log) dropBeyond(i int, pos, off int64) error {
 	}
 	seg.sealing.Store(nil)
 	seg.meta.Store(nil)
+	if q := seg.bad.Load(); q != nil {
+		seg.bad.Store(q.below(pos))
+	}
 	seg.clear(segSealed | segSynced | segTrusted)
 	// The index first: entries beyond the log's end must not come to describe
 	// what is appended next.
@@ -263,6 +273,7 @@ func (l *Log) ResetTo(off int64, chain lineage.Chain, snapshot []byte) error {
 		return l.fail("writing the journal", err)
 	}
 	st := newPartitionState(off)
+	st.highWatermark = max(off, l.had.Load())
 	if l.config.Load().Tiered {
 		st.logStart = min(old.LogStart, off)
 	}

@@ -442,9 +442,9 @@ type clusterPeer struct {
 func (x *clusterPeer) Close() error { return nil }
 
 func (x *clusterPeer) Fetch(ctx context.Context, r *kmsg.FetchRequest) (*kmsg.FetchResponse, error) {
-	if r.SessionEpoch == 0 {
+	if r.SessionEpoch <= 0 {
 		clear(x.asked)
-		x.epoch = 0
+		x.epoch = r.SessionEpoch
 	}
 	if r.SessionEpoch != x.epoch {
 		return nil, fmt.Errorf("session epoch %d, want %d", r.SessionEpoch, x.epoch)
@@ -495,7 +495,13 @@ func (x *clusterPeer) read(r *kmsg.FetchRequest, w *Waiter) (resp *kmsg.FetchRes
 			res, err = p.Read(ReadRequest{
 				Offset: a.FetchOffset, MaxBytes: int(a.PartitionMaxBytes), MinOne: true, CurrentEpoch: a.CurrentLeaderEpoch,
 				LastFetchedEpoch: a.LastFetchedEpoch, ReplicaID: r.ReplicaState.ID, ReplicaEpoch: r.ReplicaState.Epoch,
+				Complaint: &Complaint{Damaged: tagged(&a.UnknownTags, peer.TagDamaged), Refused: tagged(&a.UnknownTags, peer.TagRefused)}, AnyReplica: true,
 			})
+			damaged := tagged(&a.UnknownTags, peer.TagDamaged)
+			if a.UnknownTags = (kmsg.Tags{}); damaged != NoOffset { // refusals are said once
+				peer.SetInt64(&a.UnknownTags, peer.TagDamaged, damaged)
+			}
+			x.asked[key] = a
 		}
 		out.HighWatermark, out.LogStartOffset = res.HighWatermark, res.LogStart
 		switch {
@@ -525,4 +531,12 @@ func (x *clusterPeer) read(r *kmsg.FetchRequest, w *Waiter) (resp *kmsg.FetchRes
 		resp.Topics = append(resp.Topics, kmsg.FetchResponseTopic{TopicID: key.id, Partitions: []kmsg.FetchResponseTopicPartition{out}})
 	}
 	return resp, urgent
+}
+
+// tagged is a number in a tag, NoOffset without it.
+func tagged(tags *kmsg.Tags, tag uint32) int64 {
+	if v, ok := peer.Int64(tags, tag); ok {
+		return v
+	}
+	return NoOffset
 }

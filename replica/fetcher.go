@@ -9,6 +9,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/varvelog/varve/hot"
+	"github.com/varvelog/varve/hot/batch"
 	"github.com/varvelog/varve/meta/conf"
 	"github.com/varvelog/varve/replica/isr"
 )
@@ -51,7 +53,8 @@ type newsKind int8
 const (
 	newsFollow newsKind = iota
 	newsLeave
-	newsDone // a task
+	newsDone   // a task
+	newsDamage // of the log here, or its repair
 )
 
 // interruptAfter is how long a waiting fetch is left alone when another partition wants to join it: then it is given up,
@@ -77,7 +80,7 @@ func (m *Manager) fetcher(leader int32) *fetcher {
 func (f *fetcher) post(n fetcherNews) {
 	f.mu.Lock()
 	f.inbox = append(f.inbox, n)
-	if n.kind == newsFollow && f.interrupt != nil && f.soon == nil {
+	if (n.kind == newsFollow || n.kind == newsDamage) && f.interrupt != nil && f.soon == nil {
 		f.soon = time.AfterFunc(interruptAfter, f.interrupt)
 	}
 	f.mu.Unlock()
@@ -164,6 +167,10 @@ func (f *fetcher) takeInbox() {
 			f.drop(d)
 		case newsDone:
 			f.taskDone(d, n.err)
+		case newsDamage:
+			if f.parts[key] == d {
+				f.mark(d)
+			}
 		}
 	}
 	now, waiting := f.m.steady(), f.later[:0]
@@ -247,7 +254,7 @@ func (f *fetcher) prepare() bool {
 			f.delay(d, firstBackoffMillis)
 			continue
 		}
-		if !d.known || at != d.sent {
+		if !d.known || at != d.sent || d.told != d.p.damagedFrom() {
 			d.sent = at
 			s.ask(d, b.ReplicaFetchMaxBytes, v.LogStart)
 		}
@@ -434,9 +441,9 @@ func (m *Manager) brokerEpoch() int64 {
 // take does what the core says to a partition's part of an answer.
 func (f *fetcher) take(d *followed, r *kmsg.FetchResponseTopicPartition) {
 	f.mark(d)
-	reply, err := replyOf(r)
+	reply, err := replyOf(r, d.core.Epoch)
 	if err != nil {
-		f.fail(d, err)
+		f.refuse(d, err)
 		return
 	}
 	v := d.p.view()
@@ -449,6 +456,8 @@ func (f *fetcher) take(d *followed, r *kmsg.FetchResponseTopicPartition) {
 		}
 		switch {
 		case errors.Is(err, errNotFollowed):
+		case errors.Is(err, batch.ErrCorrupt), errors.Is(err, batch.ErrShort), errors.Is(err, hot.ErrNotContiguous):
+			f.refuse(d, err)
 		case err != nil:
 			f.fail(d, d.p.fromLog(err))
 		default:
@@ -463,6 +472,12 @@ func (f *fetcher) take(d *followed, r *kmsg.FetchResponseTopicPartition) {
 	default:
 		f.fail(d, refusal(r.ErrorCode))
 	}
+}
+
+// refuse leaves the leader's records alone, because they are not what was written, and tells the leader with the next fetch.
+func (f *fetcher) refuse(d *followed, why error) {
+	d.refused = d.sent.Offset
+	f.fail(d, fmt.Errorf("records from offset %d on are refused: %w", d.sent.Offset, why))
 }
 
 // refusal is what is logged of a leader's refusal. That it has another epoch, or does not lead yet, is everyday's.

@@ -2,6 +2,8 @@ package replica
 
 import (
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/varvelog/varve/replica/peer"
 )
 
 // fetchVersion is the Fetch that followers speak: topic ids, diverging epochs, broker epochs.
@@ -56,6 +58,13 @@ func (s *fetchSession) ask(d *followed, maxBytes int32, logStart int64) {
 	p.Partition = id.Index
 	p.CurrentLeaderEpoch, p.FetchOffset, p.LastFetchedEpoch = d.sent.CurrentEpoch, d.sent.Offset, d.sent.LastEpoch
 	p.LogStartOffset, p.PartitionMaxBytes = logStart, maxBytes
+	if d.told = d.p.damagedFrom(); d.told != NoOffset {
+		peer.SetInt64(&p.UnknownTags, peer.TagDamaged, d.told)
+	}
+	if d.refused != NoOffset {
+		peer.SetInt64(&p.UnknownTags, peer.TagRefused, d.refused)
+		d.refused = NoOffset
+	}
 	r.Topics[n-1].Partitions = append(r.Topics[n-1].Partitions, p)
 	d.known = true
 	s.at[keyOf(id)] = d

@@ -29,6 +29,9 @@ type followed struct {
 	sent  isr.Position // what the fetch under way says, or the session remembers
 	known bool         // the leader's session has it
 	dirty bool         // its position may have changed
+
+	told    int64 // the damage here that the leader was told of
+	refused int64 // where the leader's records were damaged, until it is told; NoOffset: nowhere
 }
 
 // view is the log as the cores see it.
@@ -60,8 +63,9 @@ const (
 	wireMovedToTiered    = 109
 )
 
-// replyOf is a partition's part of an answer as the core takes it.
-func replyOf(r *kmsg.FetchResponseTopicPartition) (isr.Reply, error) {
+// replyOf is a partition's part of an answer as the core takes it. A leader has no records of a later epoch than its own; one
+// that is later has been damaged, for no checksum covers it.
+func replyOf(r *kmsg.FetchResponseTopicPartition, leaderEpoch int32) (isr.Reply, error) {
 	reply := isr.Reply{HighWatermark: r.HighWatermark, LogStart: r.LogStartOffset, RemoteEnd: NoOffset}
 	if end, ok := peer.Int64(&r.UnknownTags, peer.TagRemoteEnd); ok {
 		reply.RemoteEnd = end
@@ -91,6 +95,9 @@ func replyOf(r *kmsg.FetchResponseTopicPartition) (isr.Reply, error) {
 		}
 		if err != nil {
 			return reply, err
+		}
+		if b.LeaderEpoch() > leaderEpoch {
+			return reply, fmt.Errorf("batch of leader epoch %d in answer to epoch %d: %w", b.LeaderEpoch(), leaderEpoch, batch.ErrCorrupt)
 		}
 		if first {
 			reply.First = b.BaseOffset()

@@ -34,7 +34,7 @@ func tailing(t testing.TB, n *node, records int) (d *followed, answer *kmsg.Fetc
 		end := p.log.Offsets().End
 		b.SetBaseOffset(end)
 		r.HighWatermark = end
-		reply, err := replyOf(&r)
+		reply, err := replyOf(&r, 1<<30)
 		n.must(err)
 		v := p.view()
 		at, _ := d.core.Position(v)

@@ -11,6 +11,10 @@ func (p *Partition) fetchedBy(r ReadRequest, o hot.Offsets, res *ReadResult) err
 	if r.CurrentEpoch == NoEpoch || r.Offset < o.LocalStart || r.Offset > o.End {
 		return nil
 	}
+	end := r.Offset
+	if c := r.Complaint; c != nil && c.Damaged != NoOffset {
+		end = min(end, c.Damaged) // it has not what it has only damaged
+	}
 	p.mu.Lock()
 	role := p.role.Load()
 	if role.err != nil {
@@ -18,7 +22,7 @@ func (p *Partition) fetchedBy(r ReadRequest, o hot.Offsets, res *ReadResult) err
 		return role.err
 	}
 	known, moved := p.isr.Fetched(isr.Fetch{
-		ID: r.ReplicaID, BrokerEpoch: r.ReplicaEpoch, LeaderEpoch: r.CurrentEpoch, End: r.Offset, LeaderEnd: o.End, Now: p.m.steady(),
+		ID: r.ReplicaID, BrokerEpoch: r.ReplicaEpoch, LeaderEpoch: r.CurrentEpoch, End: end, LeaderEnd: o.End, Now: p.m.steady(),
 	})
 	// An in-sync follower that keeps up, nearly every fetch, is not looked at twice.
 	wants := known && p.isr.Misplaced(r.ReplicaID) && p.isr.Wants(p.m.cluster(o.End))

@@ -35,6 +35,7 @@ type node struct {
 	bucket  objstore.Store
 	broker  map[string]string
 	durable hot.Durability
+	run     int // of the kernel
 
 	hot     *hot.Store
 	archive *tier.Archive
@@ -95,7 +96,8 @@ func (n *node) start() *node {
 	hc := hot.DefaultConfig(n.dir)
 	hc.Durability = n.durable
 	hc.CheckpointInterval = 100 * time.Millisecond // compaction works below the last one
-	n.hot, err = hot.Open(hc, hot.Deps{FS: fs})
+	hc.VerifyInterval = 0                          // every read is checked
+	n.hot, err = hot.Open(hc, hot.Deps{FS: fs, Boot: fmt.Sprint("run", n.run)})
 	n.must(err)
 	deps := Deps{Hot: n.hot, Meta: n.meta}
 	if n.quorum != nil {
@@ -193,7 +195,7 @@ func (n *node) crash(seed uint64) {
 	n.t.Helper()
 	after := n.disk.CrashSeed(seed)
 	n.stop() // the old process's goroutines end on the old disk
-	n.disk = after
+	n.disk, n.run = after, n.run+1
 }
 
 // want dictates what an image would: one partition of one topic, led here.

@@ -17,6 +17,8 @@ func (p *Partition) lead(l isr.Leadership) error {
 	if old.final() {
 		return old.err
 	}
+	p.unfit.Store(nil)
+	p.leadership.Store(&l)
 	if old.err == nil && old.epoch == l.Epoch {
 		p.mu.Lock()
 		if r := p.role.Load(); r.err == nil {
@@ -36,6 +38,12 @@ func (p *Partition) lead(l isr.Leadership) error {
 		return fmt.Errorf("replica: leader epoch %d of %v is behind %d", l.Epoch, p.id, old.epoch)
 	}
 	p.leave()
+	if p.lacksEnd(l) {
+		p.withdraw(role{err: ErrNotLeader, epoch: l.Epoch, leader: NoReplica})
+		p.unfit.Store(&l)
+		p.m.proposals.add(p)
+		return nil
+	}
 	if err := p.log.AssignEpoch(l.Epoch); err != nil {
 		return fmt.Errorf("assign leader epoch %d: %w", l.Epoch, err)
 	}
@@ -65,6 +73,24 @@ func (p *Partition) lead(l isr.Leadership) error {
 	return nil
 }
 
+// lacksEnd says that this log once had more than it has, committed as it was: another replica must lead. Unless there is none,
+// or what is lost has been given up by an unclean election.
+func (p *Partition) lacksEnd(l isr.Leadership) bool {
+	had, lost := p.log.Lost()
+	if !lost {
+		return false
+	}
+	end := p.log.Offsets().End
+	if len(l.Replicas) > 1 && l.Unclean <= p.log.LatestEpoch() {
+		p.logger().Error("leadership is declined: records that were committed here are missing; the controller is asked for another leader",
+			"leader_epoch", l.Epoch, "end", end, "had", had)
+		return true
+	}
+	p.logger().Error("records that were committed here are lost", "leader_epoch", l.Epoch, "from", end, "to", had)
+	p.log.ForgetLost()
+	return false
+}
+
 // final says that this broker will not lead the partition any more in this process: offline, deleted or closed.
 func (r *role) final() bool { return r.err != nil && !errors.Is(r.err, ErrNotLeader) }
 
@@ -85,6 +111,11 @@ func (p *Partition) follow(l isr.Leadership) {
 		p.endOffload(p.withdraw(role{err: ErrNotLeader, epoch: l.Epoch, leader: l.Leader}))
 	}
 	p.leave()
+	p.unfit.Store(nil)
+	p.leadership.Store(&l)
+	if l.Unclean > p.log.LatestEpoch() {
+		p.log.ForgetLost()
+	}
 	if l.Leader < 0 || p.m.deps.Peers == nil {
 		return
 	}
@@ -92,7 +123,7 @@ func (p *Partition) follow(l isr.Leadership) {
 	if d != nil {
 		unclean = max(unclean, d.core.UncleanEpoch)
 	}
-	next := &followed{p: p, core: isr.Follower{Epoch: l.Epoch, UncleanEpoch: unclean}, fetcher: p.m.fetcher(l.Leader)}
+	next := &followed{p: p, core: isr.Follower{Epoch: l.Epoch, UncleanEpoch: unclean}, fetcher: p.m.fetcher(l.Leader), told: NoOffset, refused: NoOffset}
 	p.following.Store(next)
 	next.fetcher.post(fetcherNews{d: next, kind: newsFollow})
 }
@@ -128,6 +159,10 @@ func (p *Partition) goOffline(cause error) {
 		return
 	}
 	p.logger().Error("partition is offline", "err", cause)
+	if l := p.leadership.Load(); l != nil && len(l.ISR) > 1 && l.Leader == p.m.config.NodeID {
+		p.unfit.Store(l) // somebody in sync can lead
+		p.m.proposals.add(p)
+	}
 	if d := p.following.Load(); d != nil {
 		d.fetcher.post(fetcherNews{d: d, kind: newsLeave})
 		d.fetcher.moved()

@@ -54,6 +54,8 @@ type Manager struct {
 	proposals proposals
 	cuts      chan struct{} // truncations under way
 	rebuilds  chan struct{} // rebuilds under way
+	menders   chan struct{} // damaged ranges being mended
+	mendMax   int64         // bytes of one of them
 }
 
 // cutsMax and rebuildsMax bound how many partitions change their logs at a leader's word at once. The latter wait for the
@@ -74,7 +76,7 @@ func NewManager(config Config, deps Deps) (*Manager, error) {
 	m := &Manager{
 		config: config, deps: deps, logger: deps.Logger,
 		table: newTable(), slots: make(map[replicaKey]*slot), born: time.Now(),
-		fetchers: make(map[int32]*fetcher), cuts: make(chan struct{}, cutsMax), rebuilds: make(chan struct{}, rebuildsMax),
+		fetchers: make(map[int32]*fetcher), cuts: make(chan struct{}, cutsMax), rebuilds: make(chan struct{}, rebuildsMax), menders: make(chan struct{}, mendersAtOnce), mendMax: mendBytesMax,
 	}
 	m.work.L = &m.mu
 	m.running, m.cancel = context.WithCancel(context.Background())
@@ -88,6 +90,7 @@ func NewManager(config Config, deps Deps) (*Manager, error) {
 	m.proposals.init(m)
 	m.wg.Go(m.proposals.run)
 	deps.Hot.OnSealed(m.sealed)
+	deps.Hot.OnDamaged(m.damaged)
 	m.unsubscribe = deps.Meta.Subscribe(m.image)
 	return m, nil
 }

@@ -31,6 +31,11 @@ type Partition struct {
 
 	following atomic.Pointer[followed] // the leadership that this broker follows; changes under leading
 
+	damage damageState
+	unfit  atomic.Pointer[isr.Leadership] // one that is not taken up, or given up: the log lacks committed records, or is offline
+
+	leadership atomic.Pointer[isr.Leadership] // the newest that was followed or led
+
 	wholeIn atomic.Int64 // leader epoch in which an unclean leader's log was made whole
 	mending atomic.Bool  // that is being done
 

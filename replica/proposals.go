@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -169,12 +170,22 @@ func (x *proposals) propose(list []*Partition) bool {
 // wish is the partition's request to the controller.
 func (p *Partition) wish() (meta.AlterPartition, bool) {
 	c := p.m.cluster(p.log.Offsets().End)
+	if l := p.unfit.Load(); l != nil {
+		return p.decline(*l), true
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.role.Load().err != nil {
 		return meta.AlterPartition{}, false
 	}
-	w, ok := p.isr.Propose(c)
+	var w isr.Proposal
+	ok := false
+	if p.damage.stepBack.Swap(false) {
+		w, ok = p.isr.Resign(c)
+	}
+	if !ok {
+		w, ok = p.isr.Propose(c)
+	}
 	if !ok {
 		return meta.AlterPartition{}, false
 	}
@@ -185,8 +196,39 @@ func (p *Partition) wish() (meta.AlterPartition, bool) {
 	return a, true
 }
 
+// decline asks for another leader in the place of this broker, which has not become one.
+func (p *Partition) decline(l isr.Leadership) meta.AlterPartition {
+	self := p.m.config.NodeID
+	a := meta.AlterPartition{ID: p.id.ID, Index: p.id.Index, LeaderEpoch: l.Epoch, PartitionEpoch: l.PartitionEpoch, Lossy: []int32{self}}
+	for _, id := range l.ISR {
+		if id != self {
+			a.ISR = append(a.ISR, meta.BrokerState{ID: id, Epoch: NoBrokerEpoch})
+		}
+	}
+	return a
+}
+
+// stepped takes what became of a wish for another leader, and says whether to ask again soon.
+func (p *Partition) stepped(w meta.AlterPartition, err error) (again bool) {
+	switch {
+	case errors.Is(err, meta.ErrNewLeaderElected):
+		p.logger().Warn("another replica is to lead: the copy here lacks committed records", "leader_epoch", w.LeaderEpoch)
+		return false
+	case errors.Is(err, meta.ErrInvalidUpdateVersion), errors.Is(err, meta.ErrFencedLeaderEpoch),
+		errors.Is(err, meta.ErrUnknownTopic), errors.Is(err, meta.ErrUnknownTopicID):
+		return false // the image will say what is
+	case errors.Is(err, meta.ErrInvalidRequest), errors.Is(err, meta.ErrEligibleLeadersNotAvailable), errors.Is(err, meta.ErrIneligibleReplica):
+		p.logger().Warn("no other replica can lead for now", "leader_epoch", w.LeaderEpoch, "err", err)
+		return p.unfit.Load() != nil // who leads serves what is whole meanwhile, and asks again when it cannot be mended
+	}
+	return p.unfit.Load() != nil
+}
+
 // answered takes what became of a wish, and says whether to ask again soon.
 func (p *Partition) answered(w meta.AlterPartition, now meta.Partition, err error) (again bool) {
+	if slices.Contains(w.Lossy, p.m.config.NodeID) {
+		return p.stepped(w, err)
+	}
 	p.mu.Lock()
 	if r := p.role.Load(); r.err != nil || r.epoch != w.LeaderEpoch {
 		p.mu.Unlock()

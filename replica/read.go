@@ -31,6 +31,9 @@ func (p *Partition) Read(r ReadRequest) (ReadResult, error) {
 			}
 		}
 		if r.ReplicaID >= 0 {
+			if r.Complaint != nil {
+				p.suspect(r.Complaint.Refused)
+			}
 			if err := p.fetchedBy(r, o, &res); err != nil {
 				return nothingRead, err
 			}
@@ -89,7 +92,7 @@ func (p *Partition) readLocal(r ReadRequest, o hot.Offsets, res *ReadResult) (do
 	if r.Offset >= upper {
 		return true, nil
 	}
-	slice, err := p.log.Read(r.Offset, r.MaxBytes, upper, r.MinOne)
+	slice, err := p.sound(r, upper)
 	if errors.Is(err, hot.ErrCorrupt) && r.ReplicaID < 0 && p.inBucket(r.Offset) {
 		res.Cold = true // the local copy is quarantined, but it is not the only one
 		return true, nil
@@ -109,6 +112,31 @@ func (p *Partition) readLocal(r ReadRequest, o hot.Offsets, res *ReadResult) (do
 	}
 	res.Records = slice
 	return true, nil
+}
+
+// sound reads what is not damaged. A client's records are checked before they are sent, unless that was not long ago; a replica
+// checks for itself, and says so when they are not what they should be.
+func (p *Partition) sound(r ReadRequest, upper int64) (*hot.Slice, error) {
+	slice, err := p.log.Read(r.Offset, r.MaxBytes, upper, r.MinOne)
+	if err != nil || r.ReplicaID >= 0 {
+		return slice, err
+	}
+	if err = slice.Verify(); err == nil {
+		return slice, nil
+	}
+	slice.Release()
+	if !errors.Is(err, hot.ErrCorrupt) && !errors.Is(err, hot.ErrSegmentGone) {
+		return nil, err
+	}
+	// What is damaged is barred now, and what is whole before it is not; what a truncation took is other records now.
+	if slice, err = p.log.Read(r.Offset, r.MaxBytes, upper, r.MinOne); err != nil {
+		return nil, err
+	}
+	if err = slice.Verify(); err != nil {
+		slice.Release()
+		return nil, err
+	}
+	return slice, nil
 }
 
 // inBucket says whether the archive, as far as this process knows it, holds an offset.

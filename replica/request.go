@@ -65,11 +65,18 @@ type ReadRequest struct {
 	MaxBytes         int
 	MinOne           bool // return the first batch even when it is larger than MaxBytes
 	Isolation        int8
-	CurrentEpoch     int32 // the leader epoch the reader knows; NoEpoch: not given
-	LastFetchedEpoch int32 // epoch of the last record the reader has; NoEpoch: not given
-	ReplicaID        int32 // NoReplica for clients; any other id reads to the log's end and says what that replica has
-	ReplicaEpoch     int64 // broker epoch of that replica (KIP-903); NoBrokerEpoch: not given. Clients: not looked at
-	AnyReplica       bool  // a client may be answered by a follower (KIP-392: Fetch from version 11 on)
+	CurrentEpoch     int32      // the leader epoch the reader knows; NoEpoch: not given
+	LastFetchedEpoch int32      // epoch of the last record the reader has; NoEpoch: not given
+	ReplicaID        int32      // NoReplica for clients; any other id reads to the log's end and says what that replica has
+	ReplicaEpoch     int64      // broker epoch of that replica (KIP-903); NoBrokerEpoch: not given. Clients: not looked at
+	Complaint        *Complaint // what that replica says of damage; nil: nothing
+	AnyReplica       bool       // a client may be answered by a follower (KIP-392: Fetch from version 11 on)
+}
+
+// Complaint is what a follower's fetch says of damage.
+type Complaint struct {
+	Damaged int64 // the first offset of which its own copy is damaged; NoOffset: it is whole
+	Refused int64 // where it got damaged records from the leader; NoOffset: nowhere
 }
 
 // ReadResult is what a read found. When Records is not nil, the caller must release it.

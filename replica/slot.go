@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/varvelog/varve/hot"
 	"github.com/varvelog/varve/meta/topic"
 	"github.com/varvelog/varve/replica/isr"
 )
@@ -166,7 +167,7 @@ func (m *Manager) apply(s *slot, want desired) error {
 		return nil
 	}
 	if s.p == nil {
-		p, err := m.open(s.id, want.settings)
+		p, err := m.open(s.id, want.settings, len(want.state.Replicas) > 1)
 		if err != nil {
 			return fmt.Errorf("open: %w", err)
 		}
@@ -189,12 +190,17 @@ func (m *Manager) apply(s *slot, want desired) error {
 		s.p.follow(want.state)
 	}
 	m.table.set(s.id, s.p)
+	s.p.lookAtDamage() // what was found before the partition was in the table
 	return nil
 }
 
-// open opens or creates the partition's log; recovery of its tail happens here.
-func (m *Manager) open(id topic.Partition, set *settings) (*Partition, error) {
+// open opens or creates the partition's log; recovery of its tail happens here. A log of which synced bytes are gone is set aside
+// when others have the records.
+func (m *Manager) open(id topic.Partition, set *settings, others bool) (*Partition, error) {
 	log, err := m.deps.Hot.Log(id, set.log)
+	if err == nil && others && errors.Is(log.Err(), hot.ErrCorrupt) {
+		log, err = m.deps.Hot.SetAside(id, set.log)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -208,6 +214,7 @@ func (m *Manager) open(id topic.Partition, set *settings) (*Partition, error) {
 	p.wholeIn.Store(int64(NoEpoch))
 	o := log.Offsets()
 	log.OnDurable(func() { p.progress() })
+	p.damage.init()
 	if o.End > o.LocalStart {
 		p.busy.Store(true)
 		m.retention.at(p, now())

@@ -69,7 +69,7 @@ func (r *Remote) build(ctx context.Context, seg Segment, o BuildOptions, random 
 		return nil, fmt.Errorf("%s: %T reads only once: %w", name, src, ErrUnsupported)
 	}
 	b := &objectBuilder{
-		seg: seg, o: o, base: base, next: base, contiguous: true, name: name,
+		seg: seg, o: o, lineage: seg.Lineage(), base: base, next: base, contiguous: true, name: name,
 		encoder: r.a.encoder, sum: crc32.New(castagnoli), minTime: NoTimestamp, maxTime: NoTimestamp,
 		raw: make([]byte, 0, chunkBytes), chunkMax: NoTimestamp,
 		body: &objectBody{name: name, src: at, closer: src, encoder: r.a.encoder, budget: &r.a.uploadMemory, made: -1},
@@ -86,6 +86,7 @@ func (r *Remote) build(ctx context.Context, seg Segment, o BuildOptions, random 
 type objectBuilder struct {
 	seg     Segment
 	o       BuildOptions
+	lineage lineage.Chain
 	name    string
 	base    int64 // of the object
 	encoder *zstd.Encoder
@@ -214,6 +215,11 @@ func (b *objectBuilder) copyBatch(in *bufio.Reader) (bool, error) {
 	}
 	if first < b.next || h.LastOffsetDelta() < 0 || next > b.seg.EndOffset() {
 		return false, b.damaged("batch [%d, %d) where offset %d is next", first, next, b.next)
+	}
+	// No checksum covers the epoch. Records that DeleteRecords has cut off may be
+	// of an earlier one than the lineage begins with.
+	if epoch := b.lineage.EpochAt(first); epoch >= 0 && (h.LeaderEpoch() > epoch || h.LeaderEpoch() < epoch && epoch != b.lineage[0].Epoch) {
+		return false, b.damaged("batch of leader epoch %d at offset %d, which epoch %d wrote", h.LeaderEpoch(), first, epoch)
 	}
 	skip := next <= b.base
 	if !skip && first < b.base {

@@ -22,6 +22,9 @@ type Segment interface {
 	AbortedTxns() ([]batch.AbortedTxn, error)
 	// ProducerSnapshot returns the producer state at EndOffset, opaque to tier.
 	ProducerSnapshot() ([]byte, error)
+	// Suspect says that what Open returned is not what was written. The log looks
+	// for itself, and offers the segment again when it is whole.
+	Suspect() error
 	// Lineage returns the leader epochs of the segment's own offsets.
 	Lineage() lineage.Chain
 }

@@ -29,6 +29,9 @@ func (m *Manager) upload(ctx context.Context, l *Leadership, e fxUpload, a answe
 			return built{}, err
 		}
 		obj, err := l.remote.Build(ctx, seg, BuildOptions{LeaderEpoch: e.epoch, From: e.from, Now: m.now().wall})
+		if errors.Is(err, ErrCorrupt) { // the local bytes: nothing else was read
+			err = errors.Join(err, seg.Suspect())
+		}
 		if err != nil {
 			return built{}, err
 		}

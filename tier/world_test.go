@@ -45,6 +45,7 @@ func (s *memSegment) SizeBytes() int64                         { return int64(le
 func (s *memSegment) MaxTimestamp() int64                      { return s.maxTime }
 func (s *memSegment) AbortedTxns() ([]batch.AbortedTxn, error) { return s.aborted, nil }
 func (s *memSegment) Modified() int64                          { return 0 }
+func (s *memSegment) Suspect() error                           { return nil }
 func (s *memSegment) ProducerSnapshot() ([]byte, error)        { return s.producers, nil }
 func (s *memSegment) Lineage() lineage.Chain                   { return s.chain }
 func (s *memSegment) Open() (io.ReadCloser, error) {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -251,7 +252,9 @@ func (n *node) openHot(context.Context) (err error) {
 	if n.conf.VarveDiskReserveBytes > 0 {
 		cfg.ReserveBytes = n.conf.VarveDiskReserveBytes
 	}
-	n.hot, err = hot.Open(cfg, hot.Deps{FS: vfs.OS(), Logger: n.log.With("room", "hot")})
+	cfg.VerifyInterval = time.Duration(n.conf.VarveLogVerifyIntervalMillis) * time.Millisecond
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // unknown elsewhere
+	n.hot, err = hot.Open(cfg, hot.Deps{FS: vfs.OS(), Boot: strings.TrimSpace(string(boot)), Logger: n.log.With("room", "hot")})
 	if err != nil {
 		return fmt.Errorf("open the log directory %s: %w%s", cfg.Dir, err, directoryHint(err, n.dir))
 	}

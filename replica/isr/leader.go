@@ -162,6 +162,16 @@ func (s *Leader) Propose(c Cluster) (Proposal, bool) {
 	return p, true
 }
 
+// Resign is the request of a leader whose own copy is damaged that somebody else in sync leads; false when nobody is.
+func (s *Leader) Resign(c Cluster) (Proposal, bool) {
+	others := slices.DeleteFunc(slices.Clone(s.committed), func(id int32) bool { return id == s.self || s.lost(id) })
+	if len(others) == 0 {
+		return Proposal{}, false
+	}
+	lossy := append([]int32{s.self}, s.losers(others)...)
+	return Proposal{LeaderEpoch: s.epoch, PartitionEpoch: s.partitionEpoch, ISR: s.membersOf(others, c.SelfEpoch), Lossy: lossy}, true
+}
+
 // losers are the members of the in-sync set and of the ELR, outside a new set, that by their own fetches lack what they had.
 func (s *Leader) losers(set []int32) []int32 {
 	var list []int32

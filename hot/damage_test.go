@@ -1,0 +1,335 @@
+package hot
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/varvelog/varve/hot/batch"
+	"github.com/varvelog/varve/hot/vfs"
+)
+
+// copyOf is every batch of a log, by base offset.
+type copyOf []batch.Batch
+
+// between is the bytes of the batches of an offset range.
+func (c copyOf) between(start, end int64) (b []byte) {
+	for _, one := range c {
+		if one.BaseOffset() >= start && one.NextOffset() <= end {
+			b = append(b, one...)
+		}
+	}
+	return b
+}
+
+// readChecked reads the whole log as a consumer would, with every byte checked, and
+// compares it with the sound copy. It returns the offsets that were refused.
+func readChecked(t *testing.T, l *Log, sound copyOf) (refused int64) {
+	t.Helper()
+	o := l.Offsets()
+	for at := o.LocalStart; at < o.End; {
+		s, err := l.Read(at, 500, o.End, true)
+		if err == nil {
+			if err = s.Verify(); err != nil {
+				s.Release()
+			}
+		}
+		if errors.Is(err, ErrSegmentGone) {
+			t.Fatalf("read at %d: %v", at, err)
+		}
+		if errors.Is(err, ErrCorrupt) {
+			// Once more: what is sound before the damage can be read now.
+			if s, err = l.Read(at, 500, o.End, true); errors.Is(err, ErrCorrupt) {
+				next := int64(-1)
+				for _, d := range l.Damaged() {
+					if d.Start <= at && at < d.End {
+						next = d.End
+					}
+				}
+				if next < 0 {
+					t.Fatalf("read at %d: %v, which is none of %+v", at, err, l.Damaged())
+				}
+				refused += next - at
+				at = next
+				continue
+			}
+		}
+		if err != nil {
+			t.Fatalf("read at %d: %v", at, err)
+		}
+		b, err := s.Bytes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := sound.between(s.StartOffset(), s.NextOffset()); !bytes.Equal(b, want) || len(b) == 0 || s.StartOffset() > at {
+			t.Fatalf("read at %d gives %d bytes of offsets %d to %d that are not what was written", at, len(b), s.StartOffset(), s.NextOffset())
+		}
+		at = s.NextOffset()
+		s.Release()
+	}
+	return refused
+}
+
+// TestEveryFlippedByteIsFoundBarredAndRepaired flips every byte of a sealed
+// segment and of the active one, one after the other.
+func TestEveryFlippedByteIsFoundBarredAndRepaired(t *testing.T) {
+	mem, _ := segmented(t, 14)
+	s := openStore(t, mem.Clone(), "data")
+	l := openLog(t, s, smallSegments)
+	sound := copyOf(readAll(t, l, 1<<20))
+	segs := l.list()
+	for _, i := range []int{1, len(segs) - 1} {
+		size, err := segs[i].bytes()
+		if err != nil || size < 300 {
+			t.Fatalf("segment of %d bytes, %v", size, err)
+		}
+		for at := range size {
+			flipOne(t, mem.Clone(), sound, i, at)
+		}
+	}
+	s.Abandon()
+}
+
+func flipOne(t *testing.T, fs vfs.FS, sound copyOf, i int, at int64) {
+	t.Helper()
+	s := openStore(t, fs, "data")
+	defer s.Abandon()
+	l := openLog(t, s, smallSegments)
+	if _, err := l.loadChain(); err != nil {
+		t.Fatal(err)
+	}
+	flip(t, fs, l.list()[i].path(logExt), at)
+	if refused := readChecked(t, l, sound); refused == 0 || refused > 6 {
+		t.Fatalf("byte %d of segment %d: %d offsets refused, a batch has 3", at, i, refused)
+	}
+	if i+1 == len(l.list()) { // the log goes on behind it
+		mustAppend(t, l, records(3, 40, 1))
+		waitDurable(t, l, l.Offsets().End)
+	}
+	for _, d := range l.Damaged() {
+		bad := sound.between(d.Start, d.End)
+		if len(bad) == 0 {
+			t.Fatalf("byte %d: nothing to repair %+v with", at, d)
+		}
+		bad = bytes.Clone(bad)
+		bad[len(bad)-1] ^= 1
+		if err := l.Repair(d, bad); err == nil {
+			t.Fatal("bytes that are damaged, too, were taken")
+		}
+		if err := l.Repair(d, sound.between(d.Start, d.End)); err != nil {
+			t.Fatalf("byte %d: %v", at, err)
+		}
+	}
+	if len(l.Damaged()) != 0 || s.Stats().Repaired.Load() == 0 {
+		t.Fatalf("byte %d: left is %+v", at, l.Damaged())
+	}
+	if got := readAll(t, l, 1<<20); len(got) < len(sound) {
+		t.Fatalf("%d batches after the repair, %d before", len(got), len(sound))
+	}
+	if _, err := l.Sealed(0, 1<<60); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// crashed makes a log that is one segment long, ends without a checkpoint at its
+// last records, and whose journal has its watermark.
+func crashed(t *testing.T) (mem *vfs.Mem, sound copyOf, path string) {
+	t.Helper()
+	mem = vfs.NewMem(1)
+	s := openStore(t, mem, "data")
+	l := openLog(t, s)
+	for range 20 {
+		mustAppend(t, l, records(3, 40, 1))
+	}
+	waitDurable(t, l, l.Offsets().End)
+	l.SetHighWatermark(l.Offsets().End - 6)
+	s.journalWatermarks()
+	if err := s.journal.sync(); err != nil {
+		t.Fatal(err)
+	}
+	sound = readAll(t, l, 1<<20)
+	path = l.active().path(logExt)
+	s.Abandon()
+	return mem, sound, path
+}
+
+func TestWhatIsBadBelowTheWatermarkIsNoTornTail(t *testing.T) {
+	mem, sound, path := crashed(t)
+	each := int64(len(sound[0]))
+	flip(t, mem, path, 5*each+100)
+	flip(t, mem, path, 9*each+9) // a length
+	s := openStore(t, mem, "data")
+	l := openLog(t, s)
+	if got := l.Offsets().End; got != 60 || s.Stats().CutBytes.Load() != 0 {
+		t.Fatalf("log ends at %d, %d bytes cut", got, s.Stats().CutBytes.Load())
+	}
+	bad := l.Damaged()
+	if len(bad) != 2 || bad[0].Start != 15 || bad[0].End != 18 || bad[1].Start != 27 || bad[1].End != 30 {
+		t.Fatalf("damage is %+v", bad)
+	}
+	if n := readChecked(t, l, sound); n != 6 {
+		t.Fatalf("%d offsets refused", n)
+	}
+	if _, lost := l.Lost(); lost {
+		t.Fatal("its end is there")
+	}
+	for _, d := range bad {
+		if err := l.Repair(d, sound.between(d.Start, d.End)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	checkDense(t, readAll(t, l, 1<<20), 0, 60)
+}
+
+func TestTornTailAboveTheWatermarkIsStillCut(t *testing.T) {
+	mem, sound, path := crashed(t)
+	flip(t, mem, path, 18*int64(len(sound[0]))+100)
+	s := openStore(t, mem, "data")
+	l := openLog(t, s)
+	if got := l.Offsets().End; got != 54 || len(l.Damaged()) != 0 {
+		t.Fatalf("log ends at %d, damage %+v", got, l.Damaged())
+	}
+	if had, lost := l.Lost(); lost {
+		t.Fatalf("nothing that was committed is missing, below %d", had)
+	}
+}
+
+// TestNothingIsTornWhileTheKernelRuns: what a killed process wrote is there, so a bad
+// batch with sound ones behind it is damage wherever the watermark is, and only
+// the end of the last write may be missing.
+func TestNothingIsTornWhileTheKernelRuns(t *testing.T) {
+	for _, after := range []string{"run 1", "run 2", ""} {
+		mem := vfs.NewMem(1)
+		open := func(boot string) (*Store, *Log) {
+			s, err := Open(DefaultConfig("data"), Deps{FS: mem, Boot: boot, Logger: testLogger(t)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(s.Abandon)
+			return s, openLog(t, s)
+		}
+		s, l := open("run 1")
+		for range 10 {
+			mustAppend(t, l, records(3, 40, 1))
+		}
+		waitDurable(t, l, 30)
+		sound := copyOf(readAll(t, l, 1<<20))
+		path, each := l.active().path(logExt), int64(len(sound[0]))
+		s.Abandon()
+		flip(t, mem, path, 5*each+100)
+		f, err := mem.OpenAppend(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(f.Truncate(10*each-20), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		s, l = open(after)
+		want, bad := int64(15), 0
+		if after == "run 1" {
+			want, bad = 27, 1
+		}
+		if got := l.Offsets().End; got != want || len(l.Damaged()) != bad {
+			t.Fatalf("in %q the log ends at %d, damage %+v", after, got, l.Damaged())
+		}
+		s.Abandon()
+	}
+}
+
+func TestMissingEndIsRememberedUntilItIsBack(t *testing.T) {
+	mem, sound, path := crashed(t)
+	f, err := mem.OpenAppend(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(f.Truncate(10*int64(len(sound[0]))), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // by every start
+		s := openStore(t, mem, "data")
+		l := openLog(t, s)
+		if had, lost := l.Lost(); !lost || had != 54 || l.Offsets().End != 30 || l.HighWatermark() != 30 {
+			t.Fatalf("lost %t below %d, log ends at %d, watermark %d", lost, had, l.Offsets().End, l.HighWatermark())
+		}
+		waitDurable(t, l, 30)
+		closeStore(t, s)
+	}
+	s := openStore(t, mem, "data")
+	l := openLog(t, s)
+	if _, err := l.Append(sound.between(30, 54), AppendOptions{Origin: Follower, Now: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if _, lost := l.Lost(); lost {
+		t.Fatal("everything is back")
+	}
+	l.ForgetLost()
+	s.Abandon()
+}
+
+func TestWhatWasCheckedNotLongAgoIsSentUnchecked(t *testing.T) {
+	mem := vfs.NewMem(1)
+	s := openStore(t, mem, "data", func(c *Config) { c.VerifyInterval = time.Hour })
+	l := openLog(t, s)
+	now := s.now()
+	for range 4 {
+		mustAppend(t, l, records(3, 40, 1), func(o *AppendOptions) { o.Now = now })
+	}
+	waitDurable(t, l, 12)
+	path := l.active().path(logExt)
+	flip(t, mem, path, 100)
+	verify := func(l *Log) error {
+		sl, err := l.Read(0, 1<<20, 12, true)
+		if err != nil {
+			return err
+		}
+		defer sl.Release()
+		return sl.Verify()
+	}
+	if err := verify(l); err != nil {
+		t.Fatalf("it was appended this hour: %v", err)
+	}
+	flip(t, mem, path, 100)
+	closeStore(t, s)
+	s = openStore(t, mem, "data", func(c *Config) { c.VerifyInterval = time.Hour })
+	l = openLog(t, s)
+	if err := verify(l); err != nil {
+		t.Fatal(err)
+	}
+	flip(t, mem, path, 100)
+	if err := verify(l); err != nil {
+		t.Fatalf("it was read this hour: %v", err)
+	}
+	seg := l.active()
+	seg.proof.Store(&proof{seg.proof.Load().to, now - 2*time.Hour.Milliseconds()})
+	if err := verify(l); !errors.Is(err, ErrCorrupt) {
+		t.Fatalf("it has not been checked for two hours: %v", err)
+	}
+}
+
+func TestDamageIsCutWithWhatFollows(t *testing.T) {
+	mem, _ := segmented(t, 14)
+	s := openStore(t, mem, "data")
+	l := openLog(t, s, smallSegments)
+	sound := copyOf(readAll(t, l, 1<<20))
+	base := l.active().base
+	flip(t, mem, l.active().path(logExt), int64(len(sound[0]))+16) // the magic of the second batch
+	end := l.Offsets().End
+	if n := readChecked(t, l, sound); n != 3 {
+		t.Fatalf("%d offsets refused", n)
+	}
+	for _, to := range []int64{end - 1, base + 4} {
+		if err := l.TruncateTo(to); err != nil {
+			t.Fatalf("truncate to %d: %v", to, err)
+		}
+	}
+	if got := l.Offsets().End; got != base+3 || len(l.Damaged()) != 0 {
+		t.Fatalf("log ends at %d of %d, damage %+v", got, base, l.Damaged())
+	}
+	if _, err := l.Append(sound.between(base+3, end), AppendOptions{Origin: Follower, Now: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if n := readChecked(t, l, sound); n != 0 {
+		t.Fatalf("%d offsets refused after the damage was replaced", n)
+	}
+}

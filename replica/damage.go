@@ -1,0 +1,324 @@
+package replica
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/varvelog/varve/hot"
+	"github.com/varvelog/varve/hot/batch"
+	"github.com/varvelog/varve/meta"
+)
+
+// What a disk has damaged is fetched again and put in its place: from the bucket, from the leader, from any other replica. Until
+// then nothing of it is read, a follower says that it does not have it, and a leader that finds it nowhere hands over to an in-sync replica.
+// A follower whose copy cannot be mended in place begins anew, once nobody counts on it any more.
+
+// damageState is what a partition keeps of the damage in its log.
+type damageState struct {
+	from      atomic.Int64 // the first damaged offset, NoOffset when there is none
+	mending   atomic.Bool  // a goroutine is at it
+	stepBack  atomic.Bool  // the leader wants another one, with its next wish
+	suspected atomic.Int64 // when a follower's complaint was last looked into, steady milliseconds
+}
+
+func (s *damageState) init() {
+	s.from.Store(NoOffset)
+	s.suspected.Store(math.MinInt64 / 2)
+}
+
+const (
+	mendRetryMin  = 100 * time.Millisecond
+	mendRetryMax  = 10 * time.Second
+	mendLimit     = 30 * time.Second // of one range
+	mendTries     = 3                // before a leader looks for another one
+	mendBytesMax  = 64 << 20         // of one range: a larger one is not mended in place (Manager.mendMax)
+	mendFetchMax  = 4 << 20
+	suspectPause  = int64(10_000) // between two looks at what followers complain of, ms
+	mendersAtOnce = 4
+)
+
+var (
+	// errNoSource is returned when nobody who could be asked has the records that are damaged here.
+	errNoSource = errors.New("replica: no sound copy was found")
+	// errNotInPlace is returned when damage cannot be mended where it is.
+	errNotInPlace = errors.New("replica: the damage cannot be mended in place")
+)
+
+// damaged is told by the hot store that damage was found. It may be called under locks of the log.
+func (m *Manager) damaged(log *hot.Log) {
+	id := log.Partition()
+	if p, _, _ := m.table.getByID(id.ID, id.Index); p != nil {
+		go p.lookAtDamage() // asks the log, and starts what is bound to the manager's life
+	}
+}
+
+// lookAtDamage takes what is damaged into account and has it mended.
+func (p *Partition) lookAtDamage() {
+	if len(p.noteDamage()) == 0 || !p.damage.mending.CompareAndSwap(false, true) {
+		return
+	}
+	m := p.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return
+	}
+	m.wg.Go(func() {
+		p.mend(m.running)
+		p.damage.mending.Store(false)
+		if len(p.noteDamage()) > 0 && m.running.Err() == nil && !p.role.Load().final() {
+			p.lookAtDamage() // found as the last was mended
+		}
+	})
+}
+
+// noteDamage lists what is damaged and still wanted, and lets the fetcher tell the leader what that changes.
+func (p *Partition) noteDamage() []hot.Damage {
+	start := p.log.Offsets().LocalStart
+	list := slices.DeleteFunc(p.log.Damaged(), func(d hot.Damage) bool { return d.End <= start })
+	from := NoOffset
+	if len(list) > 0 {
+		from = list[0].Start
+	}
+	if p.damage.from.Swap(from) != from {
+		if d := p.following.Load(); d != nil {
+			d.fetcher.post(fetcherNews{d: d, kind: newsDamage})
+		}
+	}
+	return list
+}
+
+// damagedFrom is the first damaged offset, NoOffset when all is whole.
+func (p *Partition) damagedFrom() int64 { return p.damage.from.Load() }
+
+// mend tries until nothing is damaged any more.
+func (p *Partition) mend(ctx context.Context) {
+	pause := mendRetryMin
+	for tries := 1; ; tries++ {
+		var failed error
+		for _, d := range p.noteDamage() {
+			failed = errors.Join(failed, p.mendRange(ctx, d))
+		}
+		left := p.noteDamage()
+		if len(left) == 0 || p.role.Load().final() {
+			return
+		}
+		if failed == nil { // something new was found meanwhile
+			continue
+		}
+		if tries == 1 || tries%64 == 0 {
+			p.logger().Error("damage is not mended yet: its offsets are refused, all others are served", "ranges", len(left), "start", left[0].Start, "end", left[0].End, "err", failed)
+		}
+		switch {
+		case p.role.Load().err == nil:
+			if tries >= mendTries {
+				p.damage.stepBack.Store(true)
+				p.m.proposals.add(p)
+			}
+		case errors.Is(failed, errNotInPlace):
+			p.beginAnew()
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+			pause = min(2*pause, mendRetryMax)
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// mendRange fetches the records of one damaged range and puts them in its place. Only what is committed here is taken: those
+// records are the same everywhere. What lies above the watermark is the leader's to send again, after a truncation, or
+// passes the watermark.
+func (p *Partition) mendRange(ctx context.Context, d hot.Damage) error {
+	switch {
+	case d.End > p.log.HighWatermark():
+		return fmt.Errorf("offsets %d to %d are not committed here: %w", d.Start, d.End, errNoSource)
+	case d.Bytes > p.m.mendMax:
+		return fmt.Errorf("%d bytes: %w", d.Bytes, errNotInPlace)
+	}
+	select {
+	case p.m.menders <- struct{}{}:
+		defer func() { <-p.m.menders }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	ctx, cancel := context.WithTimeout(ctx, mendLimit)
+	defer cancel()
+	failed, unfit := errNoSource, false
+	for _, from := range p.sources(d) {
+		records, err := from.fetch(ctx, d)
+		if err == nil {
+			err = p.log.Repair(d, records)
+			unfit = unfit || errors.Is(err, hot.ErrNotContiguous)
+		}
+		if err == nil {
+			p.logger().Info("damage was mended", "start", d.Start, "end", d.End, "from", from.name, "cause", d.Err)
+			return nil
+		}
+		failed = errors.Join(failed, fmt.Errorf("from %s: %w", from.name, err))
+	}
+	if unfit {
+		failed = errors.Join(failed, errNotInPlace)
+	}
+	return failed
+}
+
+// source is where sound records may be had.
+type source struct {
+	name  string
+	fetch func(context.Context, hot.Damage) ([]byte, error)
+}
+
+// sources are the bucket, the leader, then whoever else is a replica, in-sync ones first.
+func (p *Partition) sources(d hot.Damage) []source {
+	var list []source
+	if p.inBucket(d.Start) && p.inBucket(d.End-1) {
+		list = append(list, source{"the bucket", p.fromBucket})
+	}
+	img := p.m.deps.Meta.Image()
+	_, state := img.PartitionByID(p.id.ID, p.id.Index)
+	if state == nil || p.m.deps.Peers == nil {
+		return list
+	}
+	seen := []int32{p.m.config.NodeID}
+	for _, ids := range [][]int32{{state.Leader}, state.ISR, state.Replicas} {
+		for _, id := range ids {
+			b, ok := img.Brokers[id]
+			if !ok || b.Fenced || slices.Contains(seen, id) {
+				continue
+			}
+			seen = append(seen, id)
+			list = append(list, source{fmt.Sprintf("broker %d", id), func(ctx context.Context, d hot.Damage) ([]byte, error) { return p.fromBroker(ctx, b, d) }})
+		}
+	}
+	return list
+}
+
+func (p *Partition) fromBucket(ctx context.Context, d hot.Damage) ([]byte, error) {
+	return gather(d, func(at int64) ([]byte, error) {
+		chunk, err := p.remote.Read(ctx, at, mendFetchMax, d.End)
+		if err != nil {
+			return nil, err
+		}
+		defer chunk.Release()
+		return bytes.Clone(chunk.Bytes()), nil
+	})
+}
+
+// fromBroker reads as a consumer does: whoever is asked shows what is committed there, and checks it.
+func (p *Partition) fromBroker(ctx context.Context, b meta.Broker, d hot.Damage) ([]byte, error) {
+	peer, err := p.m.deps.Peers.Dial(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	defer peer.Close()
+	return gather(d, func(at int64) ([]byte, error) {
+		r := kmsg.NewFetchRequest()
+		r.Version, r.SessionEpoch, r.MaxBytes = fetchVersion, -1, mendFetchMax
+		part := kmsg.NewFetchRequestTopicPartition()
+		part.Partition, part.FetchOffset, part.PartitionMaxBytes = p.id.Index, at, mendFetchMax
+		topic := kmsg.NewFetchRequestTopic()
+		topic.TopicID, topic.Partitions = p.id.ID, []kmsg.FetchRequestTopicPartition{part}
+		r.Topics = []kmsg.FetchRequestTopic{topic}
+		resp, err := peer.Fetch(ctx, &r)
+		if err != nil {
+			return nil, err
+		}
+		if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+			return nil, fmt.Errorf("%w: the answer, code %d, is not of one partition", errNoSource, resp.ErrorCode)
+		}
+		got := &resp.Topics[0].Partitions[0]
+		if got.ErrorCode != 0 {
+			return nil, fmt.Errorf("%w: code %d", errNoSource, got.ErrorCode)
+		}
+		return got.RecordBatches, nil
+	})
+}
+
+// gather collects the batches of a damaged range, checked, from reads that give whole batches from an offset on and perhaps more
+// than that.
+func gather(d hot.Damage, read func(at int64) ([]byte, error)) ([]byte, error) {
+	var all []byte
+	for at := d.Start; at < d.End; {
+		b, err := read(at)
+		if err != nil {
+			return nil, err
+		}
+		before := at
+		for len(b) > 0 && at < d.End {
+			one, rest, err := batch.Next(b)
+			if errors.Is(err, batch.ErrShort) {
+				break
+			}
+			if err == nil {
+				err = one.VerifyCRC()
+			}
+			if err != nil {
+				return nil, err
+			}
+			if one.BaseOffset() >= d.End { // compaction has taken the rest
+				return all, nil
+			}
+			if one.BaseOffset() < at || one.NextOffset() > d.End || len(all)+len(one) > mendBytesMax {
+				return nil, fmt.Errorf("batch of offsets %d to %d for the damage from %d to %d: %w", one.BaseOffset(), one.LastOffset(), d.Start, d.End, hot.ErrNotContiguous)
+			}
+			all = append(all, one...)
+			at, b = one.NextOffset(), rest
+		}
+		if at == before {
+			return nil, fmt.Errorf("%w: nothing at offset %d", errNoSource, at)
+		}
+	}
+	return all, nil
+}
+
+// beginAnew empties a follower's log that cannot be mended, once the controller counts on it no more: the leader has been told
+// by then. It is filled as a new replica's is.
+func (p *Partition) beginAnew() {
+	_, state := p.m.deps.Meta.Image().PartitionByID(p.id.ID, p.id.Index)
+	d := p.following.Load()
+	if state == nil || d == nil || state.Leader < 0 || slices.Contains(state.ISR, p.m.config.NodeID) || slices.Contains(state.ELR, p.m.config.NodeID) {
+		return
+	}
+	err := d.underLeader(func() error {
+		o := p.log.Offsets()
+		p.logger().Error("log begins anew: it is damaged, and no other copy fits in its place", "start", o.LocalStart, "end", o.End)
+		return p.log.ResetTo(o.LocalStart, p.log.Lineage(), nil)
+	})
+	if err != nil && !errors.Is(err, errNotFollowed) {
+		p.logger().Error("damaged log does not begin anew", "err", p.fromLog(err))
+	}
+	p.noteDamage()
+}
+
+// suspect looks at what is stored here, because a follower got damaged records from that offset on.
+func (p *Partition) suspect(offset int64) {
+	if offset == NoOffset || p.role.Load().err != nil {
+		return
+	}
+	o, now, last := p.log.Offsets(), p.m.steady(), p.damage.suspected.Load()
+	if offset < o.LocalStart || offset >= o.End || now-last < suspectPause || !p.damage.suspected.CompareAndSwap(last, now) {
+		return
+	}
+	m := p.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return
+	}
+	m.wg.Go(func() {
+		bad, err := p.log.CheckAt(offset)
+		p.logger().Warn("a follower refused records sent from here", "offset", offset, "damaged_here", bad, "err", err)
+	})
+}
