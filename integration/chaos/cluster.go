@@ -118,6 +118,7 @@ func (c *cluster) settings(b *broker, s shape) string {
 		"varve.durability":                         s.durability,
 		"varve.disk.reserve.bytes":                 fmt.Sprint(reserve),
 		"log.retention.check.interval.ms":          "1000",
+		"varve.log.verify.interval.ms":             "0", // flips are found by who reads next
 		"offsets.topic.num.partitions":             "2",
 		"transaction.state.log.num.partitions":     "2",
 		"group.initial.rebalance.delay.ms":         "0",
