@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"errors"
+
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/varvelog/varve/coordinator"
@@ -66,11 +68,20 @@ func (s *Server) txnOffsetCommit(r *request, q *kmsg.TxnOffsetCommitRequest) (km
 		if e == nil {
 			e = result.Errs[i]
 		}
-		code := s.txnCode(r, e, false) // in every version, as in answers to Produce
-		if code == codeTransactionAbortable && r.version < 4 {
-			code = codeInvalidTxnState
-		}
-		resp.Topics[at.topic].Partitions[at.partition].ErrorCode = code
+		resp.Topics[at.topic].Partitions[at.partition].ErrorCode = s.txnCommitCode(r, e)
 	}
 	return resp, nil
+}
+
+// txnCommitCode is the code of a commit that failed. That nobody could be asked about the transaction is told as what every
+// client tries again without looking for another coordinator.
+func (s *Server) txnCommitCode(r *request, err error) int16 {
+	if errors.Is(err, errTxnUnverified) {
+		return codeCoordinatorLoading
+	}
+	c := s.txnCode(r, err, false) // in every version, as in answers to Produce
+	if c == codeTransactionAbortable && r.version < 4 {
+		return codeInvalidTxnState
+	}
+	return c
 }

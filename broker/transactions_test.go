@@ -265,3 +265,25 @@ func TestVerificationFailuresAreWhatOlderProducersRetry(t *testing.T) {
 		}
 	}
 }
+
+// A coordinator of a group whose transaction's coordinator is away says what every producer tries again.
+func TestCommitsInATransactionThatCannotBeVerifiedAreTriedAgain(t *testing.T) {
+	s := startServer(t, nil)
+	for _, c := range []struct {
+		err     error
+		version int16
+		want    int16
+	}{
+		{fmt.Errorf("%w: it is away", errTxnUnverified), 3, codeCoordinatorLoading},
+		{fmt.Errorf("%w: it is away", errTxnUnverified), 5, codeCoordinatorLoading},
+		{coordinator.ErrConcurrentTransactions, 5, codeConcurrentTransactions},
+		{coordinator.ErrTxnAbortable, 3, codeInvalidTxnState},
+		{coordinator.ErrTxnAbortable, 4, codeTransactionAbortable},
+		{coordinator.ErrProducerFenced, 5, codeInvalidProducerEpoch},
+		{nil, 5, codeNone},
+	} {
+		if got := s.txnCommitCode(&request{version: c.version}, c.err); got != c.want {
+			t.Errorf("%v in version %d: %d, want %d", c.err, c.version, got, c.want)
+		}
+	}
+}

@@ -55,13 +55,17 @@ func runClient(t *testing.T, program []string, args ...string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program[0], append(slices.Clone(program[1:]), args...)...)
-	cmd.Env = append(os.Environ(), "NODE_PATH="+filepath.Join(clientsDir(), "node", "node_modules"), "KAFKAJS_NO_PARTITIONER_WARNING=1")
+	cmd.Env = clientEnv()
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, tailBytes(stderr.Bytes()))
 	}
 	return stdout.String()
+}
+
+func clientEnv() []string {
+	return append(os.Environ(), "NODE_PATH="+filepath.Join(clientsDir(), "node", "node_modules"), "KAFKAJS_NO_PARTITIONER_WARNING=1")
 }
 
 func tailBytes(b []byte) []byte { return b[max(0, len(b)-3000):] }

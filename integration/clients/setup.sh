@@ -14,7 +14,7 @@ step() { # name: runs install_NAME once, and again after its sources changed
 }
 install_python() { python3 -m venv "$dir/venv" && "$dir/venv/bin/pip" -q install -r "$here/python/requirements.txt"; }
 install_node() { mkdir -p "$dir/node" && cp "$here/node/package.json" "$dir/node/" && (cd "$dir/node" && npm install --silent --no-audit --no-fund); }
-install_java() { mvn -q -B -f "$here/java/pom.xml" dependency:copy-dependencies -DoutputDirectory="$dir/jars" && javac -cp "$dir/jars/*" -d "$dir/classes" "$here/java/Client.java"; }
+install_java() { mvn -q -B -f "$here/java/pom.xml" dependency:copy-dependencies -DoutputDirectory="$dir/jars" && javac -cp "$dir/jars/*" -d "$dir/classes" "$here"/java/*.java; }
 install_golang() { (cd "$here/golang" && go build -o "$dir/" ./franz ./sarama ./segmentio); }
 install_kcat() { command -v kcat >/dev/null || { $(command -v sudo || true) apt-get -qq update && $(command -v sudo || true) apt-get -qq install -y kcat; }; }
 

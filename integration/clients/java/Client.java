@@ -8,8 +8,14 @@ import org.apache.kafka.common.TopicPartition;
 /** Drives Apache Kafka's own Java client through the verbs of integration/clients. */
 public class Client {
     public static void main(String[] a) throws Exception {
-        if (a[0].equals("produce")) produce(a[1], a[2], a[3], Integer.parseInt(a[4]), Integer.parseInt(a[5]));
-        else verify(a[1], a[2], a[3], Integer.parseInt(a[4]), a[5]);
+        switch (a[0]) {
+            case "produce" -> produce(a[1], a[2], a[3], Integer.parseInt(a[4]), Integer.parseInt(a[5]));
+            case "verify" -> verify(a[1], a[2], a[3], Integer.parseInt(a[4]), a[5]);
+            case "member" -> Groups.member(a[1], a[2], a[3], a[4]);
+            case "transform" -> Groups.transform(a[1], a[2], a[3], a[4], a[5], a[6], Integer.parseInt(a[7]));
+            case "fence" -> Groups.fence(a[1], a[2], a[3]);
+            default -> throw new IllegalArgumentException(a[0]);
+        }
     }
 
     static void produce(String bootstrap, String topic, String codec, int count, int first) throws Exception {

@@ -35,7 +35,7 @@ const codecs = {
   lz4: CompressionTypes.LZ4, zstd: CompressionTypes.ZSTD,
 }
 
-const kafkaFor = (bootstrap) => new Kafka({ brokers: [bootstrap], clientId: 'kafkajs', logLevel: logLevel.ERROR })
+const kafkaFor = (bootstrap) => new Kafka({ brokers: bootstrap.split(','), clientId: 'kafkajs', logLevel: logLevel.ERROR })
 
 async function produce(bootstrap, topic, codec, count, first) {
   const producer = kafkaFor(bootstrap).producer({ idempotent: true })
@@ -87,8 +87,94 @@ async function verify(bootstrap, topic, group, count, times) {
   await new Promise((done) => process.stdout.write(out.join('\n') + '\n', done)) // exit() drops what is not written
 }
 
+const consumerIn = (bootstrap, group) => kafkaFor(bootstrap).consumer({
+  groupId: group, sessionTimeout: 3000, heartbeatInterval: 300, rebalanceTimeout: 6000, readUncommitted: false, maxWaitTimeInMs: 200,
+})
+
+async function member(bootstrap, topic, group) {
+  const consumer = consumerIn(bootstrap, group)
+  const assigned = (list) => process.stdout.write(`assigned\t${list.sort().join(',')}\n`)
+  consumer.on(consumer.events.GROUP_JOIN, ({ payload }) => assigned(payload.memberAssignment[topic] || []))
+  consumer.on(consumer.events.REBALANCING, () => assigned([]))
+  await consumer.connect()
+  await consumer.subscribe({ topics: [topic], fromBeginning: true })
+  await consumer.run({ // commits after each batch
+    eachMessage: async ({ partition, message: m }) => { process.stdout.write(`record\t${partition}\t${m.offset}\n`) },
+  })
+  await new Promise((resolve) => process.stdin.on('end', resolve).resume())
+  await consumer.disconnect()
+}
+
+const transactional = (bootstrap, id) => kafkaFor(bootstrap).producer({
+  transactionalId: id, idempotent: true, maxInFlightRequests: 1, transactionTimeout: 10000, retry: { retries: 8 },
+})
+
+async function transform(bootstrap, topic, out, group, id, _, count) {
+  const producer = transactional(bootstrap, id)
+  const consumer = consumerIn(bootstrap, group)
+  await producer.connect()
+  await consumer.connect()
+  await consumer.subscribe({ topics: [topic], fromBeginning: true })
+  let copied = 0
+  let turn = 0
+  await new Promise((resolve, reject) => {
+    setTimeout(() => reject(new Error(`${copied} records copied`)), 100000).unref()
+    consumer.on(consumer.events.CRASH, ({ payload }) => reject(payload.error))
+    consumer.run({
+      autoCommit: false,
+      eachBatchAutoResolve: false,
+      eachBatch: async ({ batch, resolveOffset, heartbeat }) => {
+        for (let i = 0; i < batch.messages.length; i += 20) {
+          const some = batch.messages.slice(i, i + 20)
+          const following = String(BigInt(some[some.length - 1].offset) + 1n)
+          for (;;) {
+            const t = await producer.transaction()
+            await t.send({ topic: out, messages: some.map(({ key, value }) => ({ key, value })) })
+            await t.sendOffsets({ consumerGroupId: group, topics: [{ topic, partitions: [{ partition: batch.partition, offset: following }] }] })
+            if (++turn % 4 !== 3) {
+              await t.commit()
+              break
+            }
+            await t.abort() // for no reason
+          }
+          resolveOffset(some[some.length - 1].offset)
+          copied += some.length
+          await heartbeat()
+        }
+        if (copied >= Number(count)) resolve()
+      },
+    }).catch(reject)
+  })
+  await consumer.disconnect()
+  await producer.disconnect()
+}
+
+async function fence(bootstrap, topic, id) {
+  // With keys: a record without one goes to another partition when kafkajs sends it again, and others go twice.
+  const write = async (producer, name) => {
+    const t = await producer.transaction()
+    await t.send({ topic, messages: Array.from({ length: 10 }, (_, i) => ({ key: `${i}`, value: `${name}-${i}` })) })
+    return t
+  }
+  const old = transactional(bootstrap, id)
+  const young = transactional(bootstrap, id)
+  await old.connect()
+  await (await write(old, 'kept')).commit()
+  await (await write(old, 'dropped')).abort()
+  const zombie = await write(old, 'zombie')
+  await young.connect()
+  const after = await write(young, 'young')
+  await zombie.commit().then(() => { throw new Error('the zombie has committed') }, (refused) => {
+    if (!['PRODUCER_FENCED', 'INVALID_PRODUCER_EPOCH'].includes(refused.type)) throw refused
+    process.stdout.write('fenced\n')
+  })
+  await after.commit()
+  await young.disconnect()
+  await old.disconnect()
+}
+
 const [verb, ...args] = process.argv.slice(2)
-;({ produce, verify })[verb](...args).then(() => process.exit(0), (err) => {
+;({ produce, verify, member, transform, fence })[verb](...args).then(() => process.stdout.write('', () => process.exit(0)), (err) => {
   console.error('kafkajs:', err)
   process.exit(1)
 })
