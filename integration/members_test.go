@@ -45,9 +45,12 @@ func TestClientsInGroupsAndTransactions(t *testing.T) {
 		"group.consumer.assignment.interval.ms": "0", "offsets.topic.num.partitions": "4", "transaction.state.log.num.partitions": "4",
 	}})
 	programs := clientPrograms(t)
-	each := func(step string, run func(t *testing.T, c *nodetest.Cluster, program []string, name, protocol string)) {
+	each := func(step string, run func(t *testing.T, c *nodetest.Cluster, program []string, name, protocol string), protocols ...string) {
 		t.Run(step, func(t *testing.T) {
 			for _, kind := range groupKinds {
+				if !slices.Contains(protocols, kind.protocol) {
+					continue
+				}
 				name := kind.client + "-" + kind.protocol
 				if tool := missing(clientTools[kind.client]); tool != "" {
 					t.Logf("%s is left out: this machine has no %s", name, tool)
@@ -60,9 +63,9 @@ func TestClientsInGroupsAndTransactions(t *testing.T) {
 			}
 		})
 	}
-	each("churn", churn)
-	each("transform", transformByClient)
-	each("fence", fenceByClient)
+	each("churn", churn, "classic", "consumer")
+	each("transform", transformByClient, "classic", "consumer")
+	each("fence", fenceByClient, "classic") // there is no group in it
 	if missing(clientTools["java"]) == "" {
 		t.Run("transform while nodes are killed", func(t *testing.T) { transformUnderKills(t, c, programs["java"]) })
 	}
