@@ -55,14 +55,7 @@ func (s *Server) txnOffsetCommit(r *request, q *kmsg.TxnOffsetCommitRequest) (km
 	if len(asked) == 0 {
 		return resp, nil
 	}
-	at, err := s.offsetsPartition(q.Group)
-	if err == nil {
-		err = s.verifyTxn(r.ctx, q.TransactionalID, who, at, r.version >= 5, func() error { return nil })
-	}
-	var result *coordinator.CommitResult
-	if err == nil {
-		result, err = s.deps.Groups.Commit(r.ctx, c)
-	}
+	result, err := s.commitInTxn(r, q, c)
 	for i, at := range asked {
 		e := err
 		if e == nil {
@@ -84,4 +77,27 @@ func (s *Server) txnCommitCode(r *request, err error) int16 {
 		return codeInvalidTxnState
 	}
 	return c
+}
+
+// commitInTxn commits offsets in a transaction that its coordinator has verified. When a marker of the producer came meanwhile, that
+// of the transaction before most likely, it is asked again.
+func (s *Server) commitInTxn(r *request, q *kmsg.TxnOffsetCommitRequest, c *coordinator.CommitRequest) (result *coordinator.CommitResult, err error) {
+	at, err := s.offsetsPartition(q.Group)
+	if err != nil {
+		return nil, err
+	}
+	c.Guarded = true
+	for tries := 1; ; tries++ {
+		err = s.verifyTxn(r.ctx, q.TransactionalID, *c.Producer, at, r.version >= 5, func() (err error) {
+			c.Guard, err = s.deps.Groups.TxnGuard(q.Group)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		result, err = s.deps.Groups.Commit(r.ctx, c)
+		if tries == txnAsksMax || err != nil || len(result.Errs) == 0 || !errors.Is(result.Errs[0], coordinator.ErrTxnEndedMeanwhile) {
+			return result, err
+		}
+	}
 }

@@ -226,6 +226,7 @@ var errcodes = slices.Concat(metaCodes, []errcode{
 	{coordinator.ErrFencedMemberEpoch, codeFencedMemberEpoch},
 	{coordinator.ErrStaleMemberEpoch, codeStaleMemberEpoch},
 	{coordinator.ErrUnreleasedInstance, codeUnreleasedInstanceID},
+	{coordinator.ErrTxnEndedMeanwhile, codeInvalidTxnState},
 	{coordinator.ErrOldCommit, codeUnsupportedVersion},
 	{coordinator.ErrFencedStateEpoch, codeFencedStateEpoch},
 	{coordinator.ErrFencedLeaderEpoch, codeFencedLeaderEpoch},

@@ -17,6 +17,7 @@ type Groups interface {
 	Leave(ctx context.Context, q *coordinator.LeaveRequest) (*coordinator.LeaveResult, error)
 	Commit(ctx context.Context, q *coordinator.CommitRequest) (*coordinator.CommitResult, error)
 	EndTransaction(ctx context.Context, partition int32, q *coordinator.EndMarker) error
+	TxnGuard(group string) (uint64, error)
 	FetchOffsets(ctx context.Context, q *coordinator.FetchOffsetsRequest) ([]coordinator.CommittedOffset, error)
 	DeleteOffsets(ctx context.Context, q *coordinator.DeleteOffsetsRequest) (*coordinator.DeleteOffsetsResult, error)
 	Describe(ctx context.Context, group string) (*coordinator.Description, error)

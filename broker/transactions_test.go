@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/varvelog/varve/coordinator"
 	"github.com/varvelog/varve/meta/topic"
@@ -286,4 +289,102 @@ func TestCommitsInATransactionThatCannotBeVerifiedAreTriedAgain(t *testing.T) {
 			t.Errorf("%v in version %d: %d, want %d", c.err, c.version, got, c.want)
 		}
 	}
+}
+
+// overrun makes every first question of a round whether a transaction is open look as if a marker had come right after it.
+type overrun struct {
+	Groups
+	asked atomic.Int64
+}
+
+func (o *overrun) TxnGuard(group string) (uint64, error) {
+	guard, err := o.Groups.TxnGuard(group)
+	if o.asked.Add(1)%2 == 1 {
+		return 0, err
+	}
+	return guard, err
+}
+
+// So may the marker in the offsets' partition: the commit is verified again, and counts.
+func TestOffsetsAreCommittedInTheTransactionAfterOneWhoseMarkerIsLate(t *testing.T) {
+	for name, versions := range map[string]*kversion.Versions{"version 1": kversion.V3_8_0(), "version 2": kversion.Stable()} {
+		t.Run(name, func(t *testing.T) {
+			s, ctx := txnStack(t)
+			groups := &overrun{Groups: s.deps.Groups}
+			s.deps.Groups = groups
+			c := s.client(t, kgo.MaxVersions(versions))
+			eventually(t, "the offsets topic is there", func() bool {
+				got, err := kadm.NewClient(c).FetchOffsets(ctx, "late")
+				return err == nil && got.Error() == nil
+			})
+			init := kmsg.NewInitProducerIDRequest()
+			init.TransactionalID, init.TransactionTimeoutMillis = kmsg.StringPtr("t"), 60_000
+			who, err := init.RequestWith(ctx, c)
+			if err != nil || who.ErrorCode != 0 {
+				t.Fatalf("%+v, %v", who, err)
+			}
+			for round := range int64(3) {
+				offsetsInTxn(t, ctx, c, who, round, name == "version 1")
+				got, err := kadm.NewClient(c).FetchOffsets(ctx, "late")
+				if o, _ := got.Lookup("events", 0); err != nil || o.At != round {
+					t.Fatalf("round %d: %+v, %v", round, o, err)
+				}
+			}
+			if n := groups.asked.Load(); n != 6 {
+				t.Errorf("the guard was asked for %d times in three rounds", n)
+			}
+		})
+	}
+}
+
+// offsetsInTxn commits one offset in a transaction of its own.
+func offsetsInTxn(t *testing.T, ctx context.Context, c *kgo.Client, who *kmsg.InitProducerIDResponse, at int64, add bool) {
+	t.Helper()
+	if add {
+		q := kmsg.NewAddOffsetsToTxnRequest()
+		q.TransactionalID, q.ProducerID, q.ProducerEpoch, q.Group = "t", who.ProducerID, who.ProducerEpoch, "late"
+		eventuallyCode(t, func() (int16, error) {
+			r, err := q.RequestWith(ctx, c)
+			if err != nil {
+				return 0, err
+			}
+			return r.ErrorCode, nil
+		})
+	}
+	q := kmsg.NewTxnOffsetCommitRequest()
+	q.TransactionalID, q.ProducerID, q.ProducerEpoch, q.Group = "t", who.ProducerID, who.ProducerEpoch, "late"
+	topic, part := kmsg.NewTxnOffsetCommitRequestTopic(), kmsg.NewTxnOffsetCommitRequestTopicPartition()
+	topic.Topic, part.Offset = "events", at
+	topic.Partitions = append(topic.Partitions, part)
+	q.Topics = append(q.Topics, topic)
+	r, err := q.RequestWith(ctx, c)
+	if err != nil || r.Topics[0].Partitions[0].ErrorCode != 0 {
+		t.Fatalf("commit of %d: %+v, %v", at, r, err)
+	}
+	end := kmsg.NewEndTxnRequest()
+	end.TransactionalID, end.ProducerID, end.ProducerEpoch, end.Commit = "t", who.ProducerID, who.ProducerEpoch, true
+	e, err := end.RequestWith(ctx, c)
+	if err != nil || e.ErrorCode != 0 {
+		t.Fatalf("end: %+v, %v", e, err)
+	}
+	if !add {
+		who.ProducerID, who.ProducerEpoch = e.ProducerID, e.ProducerEpoch
+	}
+	eventually(t, "the marker is written", func() bool {
+		got, err := kadm.NewClient(c).FetchOffsets(ctx, "late")
+		o, _ := got.Lookup("events", 0)
+		return err == nil && o.At == at
+	})
+}
+
+// eventuallyCode asks again as long as the transaction before is being ended.
+func eventuallyCode(t *testing.T, ask func() (int16, error)) {
+	t.Helper()
+	eventually(t, "the transaction before is ended", func() bool {
+		code, err := ask()
+		if err != nil || code != 0 && code != kerr.ConcurrentTransactions.Code {
+			t.Fatalf("code %d, %v", code, err)
+		}
+		return code == 0
+	})
 }

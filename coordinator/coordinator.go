@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 
 	"github.com/varvelog/varve/meta"
 	"github.com/varvelog/varve/meta/topic"
@@ -25,6 +26,7 @@ type Coordinator struct {
 	cfg         Config
 	groups      service
 	internal    internalTopics
+	loads       atomic.Uint64 // states of partitions so far, see txnEnds
 	unsubscribe func()
 }
 
@@ -39,8 +41,12 @@ func Open(cfg Config, deps Deps) (*Coordinator, error) {
 	c := &Coordinator{cfg: cfg}
 	c.groups = service{
 		cfg: &c.cfg, topic: topic.ConsumerOffsets, log: deps.Log, meta: deps.Metadata, logger: deps.Logger,
-		made:   topicSettings{partitions: cfg.TopicPartitions, replicas: cfg.TopicReplicas, segmentBytes: cfg.TopicSegmentBytes},
-		create: func(now int64) machine { return newCore(&c.cfg, now) },
+		made: topicSettings{partitions: cfg.TopicPartitions, replicas: cfg.TopicReplicas, segmentBytes: cfg.TopicSegmentBytes},
+		create: func(now int64) machine {
+			m := newCore(&c.cfg, now)
+			m.ends.begin(c.loads.Add(1))
+			return m
+		},
 		fenced: deps.Fenced,
 	}
 	c.internal = internalTopics{meta: deps.Metadata, logger: deps.Logger}
@@ -120,6 +126,16 @@ func (c *Coordinator) EndTransaction(ctx context.Context, index int32, q *EndMar
 	}
 	_, err := s.do(ctx, q)
 	return err
+}
+
+// TxnGuard is to be asked for before a transaction that offsets are committed in is verified, and given with the commit
+// (CommitRequest.Guard).
+func (c *Coordinator) TxnGuard(group string) (uint64, error) {
+	s, err := c.groups.of(group)
+	if err != nil {
+		return 0, err
+	}
+	return s.guard.Load(), nil
 }
 
 // FetchOffsets is OffsetFetch for one group.

@@ -9,6 +9,7 @@ type core struct {
 
 	seq  int64                         // commits so far, to tell which of two is newer
 	txns map[int64]map[string]struct{} // by producer: the groups that hold offsets of its open transaction
+	ends txnEnds
 }
 
 var _ machine = (*core)(nil)

@@ -19,7 +19,7 @@ import (
 //
 //	config NAME=VALUE…                     before the first event
 //	join|sync|heartbeat|leave|commit|fetch|describe|list|delete|delete-offsets|topic-gone  NAME=VALUE…
-//	commit pid=N epoch=N … is part of a transaction, end-marker pid=N epoch=N do=commit|abort ends it
+//	commit pid=N epoch=N … [guard=ENDS] is part of a transaction, end-marker pid=N epoch=N do=commit|abort ends it
 //	topics NAME:PARTITIONS,…               what topics there are from now on
 //	beat id=ID [epoch=N] [topics=a,b] [regex=RE] [owned=a/0,a/1|none] [instance=I] [assignor=A] [rebalance=MS] [v=0]   ConsumerGroupHeartbeat
 //	describe-consumer
@@ -265,6 +265,7 @@ func parse(t *testing.T, d *datadriven.TestData) any {
 		return &CommitRequest{
 			Producer: a.producer(), Group: g, MemberID: a["id"], InstanceID: a.pointer("instance"), Generation: int32(a.int("gen", -1)),
 			RetentionMillis: a.int("retention", -1), NamesGroup: a.int("v", 8) >= 9,
+			Guarded: a["guard"] != "", Guard: uint64(a.int("guard", 0)),
 			Partitions: []CommitPartition{{
 				Topic: a.or("topic", "t"), ID: topic.ID{15: byte(a.int("topic-id", 0))}, Partition: int32(a.int("p", 0)),
 				Offset: a.int("at", 0), LeaderEpoch: 7, Metadata: strings.Repeat("m", int(a.int("metadata", 1))),

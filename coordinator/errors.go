@@ -101,6 +101,9 @@ var (
 	ErrInvalidTxnState = errors.New("coordinator: invalid transaction state")
 	// ErrTxnAbortable is returned when a partition is not part of an open transaction (KIP-890): the producer must abort.
 	ErrTxnAbortable = errors.New("coordinator: the partition is not part of an open transaction")
+	// ErrTxnEndedMeanwhile is returned when a marker of the producer came between the verification of its transaction and a commit
+	// that relies on it: the transaction is to be verified again.
+	ErrTxnEndedMeanwhile = errors.New("coordinator: a transaction of the producer ended meanwhile")
 	// ErrUnknownTxnID is returned when a transactional id that is to be described does not exist.
 	ErrUnknownTxnID = errors.New("coordinator: no such transactional id")
 	// errNeedProducerID is returned when the machine needs a producer id to go on: the request comes again with one.

@@ -12,6 +12,10 @@ import (
 func (c *core) commit(e event, q *CommitRequest) {
 	r := &CommitResult{Errs: make([]error, len(q.Partitions))}
 	g, err := c.committer(q)
+	if err == nil && q.Producer != nil && q.Guarded && c.ends.overtaken(q.Producer.ID, q.Guard) {
+		err = ErrTxnEndedMeanwhile
+		c.settle(g)
+	}
 	if err != nil {
 		for i := range r.Errs {
 			r.Errs[i] = err

@@ -106,7 +106,11 @@ type CommitRequest struct {
 	NamesGroup bool
 	// Producer commits as part of its transaction (TxnOffsetCommit): the offsets count once that is committed. The caller has
 	// made sure that the transaction has the group's partition of the offsets topic. nil: a plain commit.
-	Producer   *Producer
+	Producer *Producer
+	// Guard is what Coordinator.TxnGuard gave before the transaction was verified, if Guarded: a commit that a marker of the
+	// producer has overtaken is refused with ErrTxnEndedMeanwhile.
+	Guarded    bool
+	Guard      uint64
 	Partitions []CommitPartition
 }
 

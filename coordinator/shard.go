@@ -23,7 +23,8 @@ type shard struct {
 	queue chan *call
 	look  chan struct{} // leadership may have changed
 
-	served atomic.Int32 // leader epoch whose state is loaded, -1: none
+	served atomic.Int32  // leader epoch whose state is loaded, -1: none
+	guard  atomic.Uint64 // of the offsets topic: ends of transactions so far, see txnEnds
 
 	// Of the goroutine.
 	core    machine
@@ -171,6 +172,7 @@ func (s *shard) load(epoch int32) bool {
 	core.setTopics(s.c.topics.Load())
 	core.loaded(s.c.now())
 	s.core, s.epoch, s.failed = core, epoch, 0
+	s.publish()
 	s.served.Store(epoch)
 	level := slog.LevelInfo
 	if records == 0 {
@@ -287,6 +289,7 @@ func (s *shard) turn(first *call) {
 			break
 		}
 	}
+	s.publish()
 	if failed, err := s.append(out.records, wall); err != nil {
 		s.log.Warn("state is read back: a change could not be written", "topic", s.c.topic, "epoch", s.epoch, "err", err)
 		s.refuseFenced(failed, err)
@@ -307,6 +310,14 @@ func (s *shard) turn(first *call) {
 		}
 		delete(s.waiting, r.ticket)
 		q.answer(r.result, r.err)
+	}
+}
+
+// publish lets others know how many transactions have ended here. A marker is counted as soon as it is stepped: a guard that is
+// older is one that it may have overtaken.
+func (s *shard) publish() {
+	if c, ok := s.core.(*core); ok {
+		s.guard.Store(c.ends.count)
 	}
 }
 

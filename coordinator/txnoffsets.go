@@ -27,6 +27,7 @@ func (c *core) endMarker(e event, q *EndMarker) {
 	}
 	who := q.Producer
 	c.write(record{txn: &who, end: &m, ticket: e.ticket})
+	c.ends.ended(q.ID)
 	c.replayMarker(q.ID, q.Commit)
 	c.reply(e.ticket, nil, nil)
 }
