@@ -342,7 +342,7 @@ func (l *Log) replace(seg *segment, q *quarantine, r badRange, b []byte) error {
 	if err != nil {
 		return err
 	}
-	_, ranges, err := l.inspect(seg, h.file, size, seg.endAfter())
+	x, ranges, err := l.inspect(seg, h.file, size, seg.endAfter())
 	if err != nil {
 		return err
 	}
@@ -352,21 +352,15 @@ func (l *Log) replace(seg *segment, q *quarantine, r badRange, b []byte) error {
 		seg.bad.Store(&quarantine{q.err, ranges})
 		return nil
 	}
-	seg.index.Store(nil) // read again, or made anew from sound batches
-	if !seg.is(segSealed) {
-		l.reopenTail(seg)
+	if seg.is(segSealed) { // the index may have been made without what was damaged
+		x.footer()
+		if s := seg.sealing.Load(); s != nil {
+			s.persisted = 0
+		}
+		seg.index.Store(x.ix)
 	}
 	seg.bad.Store(nil)
 	return nil
-}
-
-// reopenTail has the next append read the active segment again.
-func (l *Log) reopenTail(seg *segment) {
-	l.appendMu.Lock()
-	defer l.appendMu.Unlock()
-	if t := l.tail; t != nil && t.seg == seg {
-		seg.index.Store(t.ix.ix)
-	}
 }
 
 // Lost is the offset below which the log once had everything and now has not,

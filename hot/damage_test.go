@@ -333,3 +333,38 @@ func TestDamageIsCutWithWhatFollows(t *testing.T) {
 		t.Fatalf("%d offsets refused after the damage was replaced", n)
 	}
 }
+
+// TestRepairOfASegmentThatIsBeingSealed repairs one whose index and snapshot are yet to be
+// written.
+func TestRepairOfASegmentThatIsBeingSealed(t *testing.T) {
+	mem := vfs.NewMem(1)
+	s := openStore(t, mem, "data", func(c *Config) { c.Durability, c.FlushInterval, c.VerifyInterval = Replicated, time.Hour, 0 })
+	l := openLog(t, s, smallSegments)
+	for range 14 {
+		mustAppend(t, l, records(3, 40, 1))
+	}
+	sound := copyOf(readAll(t, l, 1<<20))
+	seg := l.list()[1]
+	if seg.sealing.Load() == nil {
+		t.Fatal("sealed already")
+	}
+	flip(t, mem, seg.path(logExt), 100)
+	if readChecked(t, l, sound) == 0 {
+		t.Fatal("not found")
+	}
+	for _, d := range l.Damaged() {
+		if err := l.Repair(d, sound.between(d.Start, d.End)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closeStore(t, s)
+	l = openLog(t, openStore(t, mem, "data"), smallSegments)
+	if n := readChecked(t, l, sound); n != 0 || len(l.Damaged()) != 0 {
+		t.Fatalf("%d offsets refused after a restart", n)
+	}
+	for _, seg := range l.list()[:2] {
+		if footed, err := l.hasFooter(seg); err != nil || !footed {
+			t.Fatalf("segment %d has no footer: %v", seg.base, err)
+		}
+	}
+}
