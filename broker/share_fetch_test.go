@@ -24,6 +24,7 @@ type shareStack struct {
 	t      *testing.T
 	id     topic.ID
 	record int // produced so far
+	pad    int // bytes added to each value
 }
 
 func startShares(t *testing.T, partitions int32, settings map[string]string, configs ...string) *shareStack {
@@ -62,7 +63,7 @@ func (s *shareStack) produce(partition int32, n int) []byte {
 	s.t.Helper()
 	b := batch.NewBuilder(batch.Options{})
 	for range n {
-		if err := b.Append(time.Now().UnixMilli(), nil, fmt.Appendf(nil, "record %d", s.record), nil); err != nil {
+		if err := b.Append(time.Now().UnixMilli(), nil, fmt.Appendf(nil, "record %d%*s", s.record, s.pad, ""), nil); err != nil {
 			s.t.Fatal(err)
 		}
 		s.record++
