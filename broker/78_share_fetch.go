@@ -36,8 +36,9 @@ type shareTarget struct {
 	acks     []share.Ack
 	acked    <-chan error
 	ackErr   error
-	named    bool // the request names it
 	leader   leaderHint
+	ready    bool // its share-partition is loaded
+	told     bool // an answer has named it
 	code     int16
 	ackCode  int16
 	included bool
@@ -110,7 +111,7 @@ func (op *shareFetchOp) release() {
 
 // shareFetchContext turns the request into targets, by way of its session.
 func (s *Server) shareFetchContext(r *request, op *shareFetchOp, q *kmsg.ShareFetchRequest) error {
-	if q.GroupID == nil || *q.GroupID == "" || q.MemberID == nil || *q.MemberID == "" {
+	if q.GroupID == nil || q.MemberID == nil || *q.MemberID == "" {
 		return errBadShareRequest
 	}
 	op.group, op.member = *q.GroupID, *q.MemberID
@@ -122,7 +123,7 @@ func (s *Server) shareFetchContext(r *request, op *shareFetchOp, q *kmsg.ShareFe
 	for i := range q.Topics {
 		for j := range q.Topics[i].Partitions {
 			p := &q.Topics[i].Partitions[j]
-			t := shareTarget{key: shareKey(op.group, q.Topics[i].TopicID, p.Partition), named: true, watch: -1, leader: noLeader}
+			t := shareTarget{key: shareKey(op.group, q.Topics[i].TopicID, p.Partition), watch: -1, leader: noLeader}
 			for _, b := range p.AcknowledgementBatches {
 				t.acks = append(t.acks, share.Ack{First: b.FirstOffset, Last: b.LastOffset, Types: b.AcknowledgeTypes})
 			}
@@ -160,19 +161,19 @@ func (s *Server) shareFetchContext(r *request, op *shareFetchOp, q *kmsg.ShareFe
 }
 
 // include makes targets of a session's partitions, in the session's order; what the request only acknowledges comes behind.
-func (op *shareFetchOp) include(parts []coordinator.ShareKey) {
+func (op *shareFetchOp) include(parts []sharePartOf) {
 	at := make(map[coordinator.ShareKey]int, len(op.targets))
 	for i := range op.targets {
 		at[op.targets[i].key] = i
 	}
 	list := make([]shareTarget, 0, len(parts)+len(op.targets))
 	for _, k := range parts {
-		t := shareTarget{key: k, watch: -1, leader: noLeader}
-		if i, ok := at[k]; ok {
+		t := shareTarget{key: k.ShareKey, watch: -1, leader: noLeader}
+		if i, ok := at[k.ShareKey]; ok {
 			t = op.targets[i]
-			delete(at, k)
+			delete(at, k.ShareKey)
 		}
-		t.fetch = true
+		t.fetch, t.told = true, k.told
 		list = append(list, t)
 	}
 	for i := range op.targets {
@@ -187,7 +188,7 @@ func (op *shareFetchOp) include(parts []coordinator.ShareKey) {
 func (op *shareFetchOp) acknowledge(s *Server) {
 	for i := range op.targets {
 		if t := &op.targets[i]; len(t.acks) > 0 {
-			t.acked, t.ackErr = s.shareAcknowledged(t.key, op.member, t.acks)
+			t.acked, t.ackErr = s.shareAcknowledged(t.key, op.member, t.acks, op.renews)
 		}
 	}
 }
@@ -303,13 +304,13 @@ func (s *Server) shareWait(r *request, op *shareFetchOp, left time.Duration) (ov
 }
 
 // shareAcknowledged finds the share-partition and tells it what a member says.
-func (s *Server) shareAcknowledged(key coordinator.ShareKey, member string, acks []share.Ack) (<-chan error, error) {
+func (s *Server) shareAcknowledged(key coordinator.ShareKey, member string, acks []share.Ack, renews bool) (<-chan error, error) {
 	for i := range acks {
 		if err := acks[i].WellFormed(); err != nil {
 			return nil, err
 		}
-		if i > 0 && acks[i].First <= acks[i-1].Last {
-			return nil, share.ErrInvalidAcknowledgement
+		if !renews && slices.Contains(acks[i].Types, share.Renew) {
+			return nil, share.ErrInvalidAcknowledgement // the request says that it has none
 		}
 		for _, t := range acks[i].Types {
 			s.shares.stats.acknowledged[t].Add(1)

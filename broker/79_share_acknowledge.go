@@ -39,7 +39,7 @@ func (s *Server) shareAcknowledge(r *request, q *kmsg.ShareAcknowledgeRequest) (
 				acks[k] = share.Ack{First: b.FirstOffset, Last: b.LastOffset, Types: b.AcknowledgeTypes}
 			}
 			a := asked{key: shareKey(group, q.Topics[i].TopicID, p.Partition)}
-			a.done, a.err = s.shareAcknowledged(a.key, member, acks)
+			a.done, a.err = s.shareAcknowledged(a.key, member, acks, q.IsRenewAck)
 			list = append(list, a)
 		}
 	}
@@ -67,7 +67,7 @@ func (s *Server) shareAcknowledge(r *request, q *kmsg.ShareAcknowledgeRequest) (
 			resp.Topics = append(resp.Topics, t)
 		}
 		p := kmsg.NewShareAcknowledgeResponseTopicPartition()
-		p.Partition, p.ErrorCode = a.key.Partition, s.shareCode(r, a.err)
+		p.Partition, p.ErrorCode, p.ErrorMessage = a.key.Partition, s.shareCode(r, a.err), shareMessage(a.err)
 		if p.ErrorCode == codeNotLeaderOrFollower {
 			if l := s.leaderOf("", a.key.Topic, a.key.Partition); l != noLeader {
 				p.CurrentLeader.LeaderID, p.CurrentLeader.LeaderEpoch = l.id, l.epoch
@@ -86,7 +86,7 @@ func (s *Server) shareAcknowledge(r *request, q *kmsg.ShareAcknowledgeRequest) (
 
 // shareAcknowledgeContext checks the request against its session.
 func (s *Server) shareAcknowledgeContext(q *kmsg.ShareAcknowledgeRequest) (group, member string, err error) {
-	if q.GroupID == nil || *q.GroupID == "" || q.MemberID == nil || *q.MemberID == "" {
+	if q.GroupID == nil || q.MemberID == nil || *q.MemberID == "" {
 		return "", "", errBadShareRequest
 	}
 	group, member = *q.GroupID, *q.MemberID

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/varvelog/varve/coordinator"
+	"github.com/varvelog/varve/coordinator/share"
 )
 
 // encodeShareFetch writes the answer of a share fetch into p. Byte for byte what kmsg.ShareFetchResponse.AppendTo writes, except
@@ -50,9 +51,9 @@ func (s *Server) encodeShareFetch(p *reply, r *request, op *shareFetchOp) {
 func appendSharePart(b []byte, p *reply, t *shareTarget) []byte {
 	b = appendInt32(b, t.key.Partition)
 	b = appendInt16(b, t.code)
-	b = appendNullableString(b, "", true, true)
+	b = appendMessage(b, t.err)
 	b = appendInt16(b, t.ackCode)
-	b = appendNullableString(b, "", true, true)
+	b = appendMessage(b, t.ackErr)
 	leader := leaderHint{0, 0} // the schema's defaults
 	if t.leader != noLeader {
 		leader = t.leader
@@ -77,6 +78,22 @@ func appendSharePart(b []byte, p *reply, t *shareTarget) []byte {
 	return append(b, 0)
 }
 
+// appendMessage writes what an error says, or null when there is none.
+func appendMessage(b []byte, err error) []byte {
+	if m := shareMessage(err); m != nil {
+		return appendString(b, *m, true)
+	}
+	return appendNullableString(b, "", true, true)
+}
+
+// shareMessage is what a member is told beside a code: what was wrong with its acknowledgement.
+func shareMessage(err error) *string {
+	if errors.Is(err, share.ErrInvalidRecordState) || errors.Is(err, share.ErrInvalidAcknowledgement) {
+		return message(err)
+	}
+	return nil
+}
+
 // shareTopics groups the partitions that the answer names by topic, in the order of the targets.
 func shareTopics(op *shareFetchOp) (topics map[[16]byte][]*shareTarget, order [][16]byte) {
 	topics = map[[16]byte][]*shareTarget{}
@@ -96,13 +113,17 @@ func shareTopics(op *shareFetchOp) (topics map[[16]byte][]*shareTarget, order []
 	return topics, order
 }
 
-// shareCodes makes codes of the targets' errors, and decides which of them the answer names: all that the request names, and
-// those for which there is news.
+// shareCodes makes codes of the targets' errors, and decides which of them the answer names: those for which there is news, and
+// each once when it could be asked.
 func (s *Server) shareCodes(r *request, op *shareFetchOp) {
+	var first []coordinator.ShareKey
 	for i := range op.targets {
 		t := &op.targets[i]
 		t.code, t.ackCode = s.shareCode(r, t.err), s.shareCode(r, t.ackErr)
-		t.included = t.named || t.code != codeNone || t.ackCode != codeNone || len(t.held) > 0
+		t.included = t.ready && !t.told || len(t.acks) > 0 || t.code != codeNone || t.ackCode != codeNone || len(t.held) > 0
+		if t.included && t.fetch && !t.told {
+			first = append(first, t.key)
+		}
 		if t.code == codeNotLeaderOrFollower || t.code == codeFencedLeaderEpoch || t.ackCode == codeNotLeaderOrFollower || t.ackCode == codeFencedLeaderEpoch {
 			t.leader = s.leaderOf("", t.key.Topic, t.key.Partition)
 		}
@@ -110,6 +131,7 @@ func (s *Server) shareCodes(r *request, op *shareFetchOp) {
 			s.logFailure("share fetch failed", "", t.key.Topic, t.key.Partition, t.code, t.err)
 		}
 	}
+	s.shares.tell(shareSessionKey{op.group, op.member}, first)
 }
 
 // shareCode is the code that a share consumer is told. As in Kafka, a leader whose state is in other hands is to it one that

@@ -185,6 +185,9 @@ func (m *shareMember) ackRequest(partition int32, acks ...share.Ack) *kmsg.Share
 	q := kmsg.NewPtrShareAcknowledgeRequest()
 	q.SetVersion(2)
 	q.GroupID, q.MemberID, q.ShareSessionEpoch = &m.group, &m.name, m.epoch
+	for _, a := range acks {
+		q.IsRenewAck = q.IsRenewAck || slices.Contains(a.Types, share.Renew)
+	}
 	if len(acks) > 0 {
 		x := kmsg.NewShareAcknowledgeRequestTopic()
 		x.TopicID = m.s.id
@@ -278,13 +281,12 @@ func TestShareSessionEpochs(t *testing.T) {
 	q.Topics[0].Partitions[0].AcknowledgementBatches = append(q.Topics[0].Partitions[0].AcknowledgementBatches, b)
 	r := ann.fetched(q)
 	expect(t, "acknowledging with a fetch", heldIn(r), "nothing")
-	expect(t, "the partition it names is answered", len(r.Topics), 1)
+	expect(t, "the partition it acknowledges is answered", len(r.Topics), 1)
 	ann.epoch = 0
 	q.ShareSessionEpoch = 0
 	expect(t, "acknowledging with the first", heldIn(ann.fetched(q)), fmt.Sprintf("error %d", codeInvalidRequest))
-	none := ""
 	q = ann.fetchRequest(0)
-	q.GroupID = &none
+	q.GroupID = nil
 	expect(t, "no group", heldIn(ann.fetched(q)), fmt.Sprintf("error %d", codeInvalidRequest))
 
 	bob, eve := s.member("bob"), s.member("eve")
@@ -338,7 +340,7 @@ func TestShareFetchWaitsForAppendsReleasesAndExpiry(t *testing.T) {
 	}
 	got = wait(ann)
 	bob.nc.Close()
-	expect(t, "woken by a connection's end", got(), "2-3x2")
+	expect(t, "woken by a connection's end", got(), "2-3x3")
 }
 
 func TestShareRenewalsHoldRecords(t *testing.T) {
@@ -549,7 +551,7 @@ func TestRecordsAreArchivedAtTheDeliveryLimit(t *testing.T) {
 	expect(t, "next", ann.get(), "2-2")
 	expect(t, "leaving gives back", ann.leave(), int16(0))
 	bob := s.member("bob")
-	expect(t, "and costs no delivery", bob.get(), "2-2")
+	expect(t, "and that delivery counts", bob.get(), "2-2x2")
 }
 
 func TestShareErrorsHaveCodes(t *testing.T) {

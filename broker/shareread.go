@@ -88,6 +88,7 @@ func (s *Server) acquireShare(ctx context.Context, op *shareFetchOp, t *shareTar
 			return
 		}
 		at, set, epoch, err := t.sp.begin(op.wake)
+		t.ready = t.ready || !errors.Is(err, errShareLoading)
 		switch {
 		case errors.Is(err, errShareLoading), errors.Is(err, errShareBusy):
 			return

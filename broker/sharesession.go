@@ -27,8 +27,14 @@ type shareSessionKey struct{ group, member string }
 type shareSession struct {
 	key   shareSessionKey
 	epoch int32 // expected of the next request
-	parts []coordinator.ShareKey
+	parts []sharePartOf
 	conn  *conn // it ends with
+}
+
+// sharePartOf is one partition of a session.
+type sharePartOf struct {
+	coordinator.ShareKey
+	told bool // an answer has named it
 }
 
 // sharePartsPerSession is how many partitions a session stands for when their number over all sessions is bounded.
@@ -51,16 +57,20 @@ func (x *shares) open(key shareSessionKey, parts []coordinator.ShareKey, c *conn
 	return nil
 }
 
+func (n *shareSession) find(p coordinator.ShareKey) int {
+	return slices.IndexFunc(n.parts, func(x sharePartOf) bool { return x.ShareKey == p })
+}
+
 func (x *shares) addLocked(n *shareSession, p coordinator.ShareKey) {
-	if !slices.Contains(n.parts, p) {
-		n.parts = append(n.parts, p)
+	if n.find(p) < 0 {
+		n.parts = append(n.parts, sharePartOf{ShareKey: p})
 		x.parts++
 		x.refs[p]++
 	}
 }
 
 func (x *shares) removeLocked(n *shareSession, p coordinator.ShareKey) {
-	if i := slices.Index(n.parts, p); i >= 0 {
+	if i := n.find(p); i >= 0 {
 		n.parts = slices.Delete(n.parts, i, i+1)
 		x.parts--
 		if x.refs[p]--; x.refs[p] == 0 {
@@ -94,7 +104,7 @@ func (x *shares) advance(key shareSessionKey, epoch int32) error {
 
 // update checks a request, adds and takes out partitions, and lists what the session then has: beginning with another each
 // time, so that none starves when answers are cut short.
-func (x *shares) update(key shareSessionKey, epoch int32, add, forget []coordinator.ShareKey) ([]coordinator.ShareKey, error) {
+func (x *shares) update(key shareSessionKey, epoch int32, add, forget []coordinator.ShareKey) ([]sharePartOf, error) {
 	x.mu.Lock()
 	n, err := x.nextLocked(key, epoch)
 	if err != nil {
@@ -114,7 +124,7 @@ func (x *shares) update(key shareSessionKey, epoch int32, add, forget []coordina
 			gone = append(gone, sp)
 		}
 	}
-	list := make([]coordinator.ShareKey, 0, len(n.parts))
+	list := make([]sharePartOf, 0, len(n.parts))
 	if k := len(n.parts); k > 0 {
 		from := int(n.epoch) % k
 		list = append(append(list, n.parts[from:]...), n.parts[:from]...)
@@ -126,6 +136,24 @@ func (x *shares) update(key shareSessionKey, epoch int32, add, forget []coordina
 	return list, nil
 }
 
+// tell notes which partitions an answer names: those that could be asked are named once, whether there is news or not.
+func (x *shares) tell(key shareSessionKey, named []coordinator.ShareKey) {
+	if len(named) == 0 {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	n := x.sessions[key]
+	if n == nil {
+		return
+	}
+	for _, p := range named {
+		if i := n.find(p); i >= 0 {
+			n.parts[i].told = true
+		}
+	}
+}
+
 // end ends a member's session and gives back what it holds: one outcome for each of its partitions. false: there is none.
 func (x *shares) end(key shareSessionKey) (parts []coordinator.ShareKey, outcomes []<-chan error, ok bool) {
 	x.mu.Lock()
@@ -135,7 +163,9 @@ func (x *shares) end(key shareSessionKey) (parts []coordinator.ShareKey, outcome
 		return nil, nil, false
 	}
 	delete(x.sessions, key)
-	parts = slices.Clone(n.parts)
+	for _, p := range n.parts {
+		parts = append(parts, p.ShareKey)
+	}
 	held := make([]*sharePart, len(parts))
 	for i, p := range parts {
 		held[i] = x.byKey[p]

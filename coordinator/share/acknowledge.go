@@ -11,10 +11,15 @@ import (
 // What lies below the start is done, whoever did it, and is no error.
 func (p *Partition) Acknowledge(member string, acks []Ack, now int64) (round uint64, err error) {
 	p.Tick(now)
+	end := int64(-1)
 	for i := range acks {
 		if err := p.acceptable(member, &acks[i]); err != nil {
 			return 0, err
 		}
+		if acks[i].First <= end && overlaps(acks[:i], &acks[i]) {
+			return 0, fmt.Errorf("%w: it says so twice", ErrInvalidRecordState)
+		}
+		end = max(end, acks[i].Last)
 	}
 	for i := range acks {
 		if p.acknowledge(&acks[i], now) {
@@ -22,6 +27,15 @@ func (p *Partition) Acknowledge(member string, acks []Ack, now int64) (round uin
 		}
 	}
 	return round, nil
+}
+
+func overlaps(acks []Ack, a *Ack) bool {
+	for i := range acks {
+		if acks[i].First <= a.Last && a.First <= acks[i].Last {
+			return true
+		}
+	}
+	return false
 }
 
 // WellFormed says whether an acknowledgement is one: offsets in order, one type or one for each, and types that there are.
@@ -152,12 +166,12 @@ func (p *Partition) giveUp(r *run, why Reason) {
 	p.change(r, slot{state: to, deliveries: r.deliveries, reason: why})
 }
 
-// Leave gives back what a member holds, as if it had not been delivered: the member is gone, and nobody knows what it saw.
+// Leave gives back what a member holds. That it was delivered counts, as in Kafka 4.4: it may be what the member died of.
 func (p *Partition) Leave(member string) (round uint64) {
 	for i := range p.runs {
 		r := &p.runs[i]
 		if r.state == Acquired && r.round == 0 && r.member == member {
-			p.change(r, slot{state: Available, deliveries: r.deliveries - 1})
+			p.giveBack(r)
 			round = p.open
 		}
 	}

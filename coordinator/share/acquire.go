@@ -58,6 +58,7 @@ type acquisition struct {
 	now  int64
 	out  []Held
 	mine int // where this acquisition's runs begin in out
+	here int // where those of the batch at hand begin
 	stop bool
 }
 
@@ -68,6 +69,7 @@ func (a *acquisition) batch(first, last int64) bool {
 		return false
 	}
 	end := p.next // edit must not see what is new
+	a.here = len(a.out)
 	p.edit(first, min(last, end-1), a.cut, a.again)
 	if last >= end && !a.stop && a.left > 0 && first <= end {
 		a.fresh(end, last)
@@ -121,8 +123,9 @@ func (a *acquisition) again(r *run) {
 	}
 	r.slot = a.held(r.deliveries + 1)
 	a.left -= int(r.size())
-	if k := len(a.out) - 1; k >= a.mine && !r.head && a.out[k].Last+1 == r.first && a.out[k].Deliveries == r.deliveries {
-		a.out[k].Last = r.last // the rest of what was handed out together before
+	if k := len(a.out) - 1; k >= a.mine && (!r.head || k >= a.here) && a.out[k].Last+1 == r.first && a.out[k].Deliveries == r.deliveries {
+		r.head = false
+		a.out[k].Last = r.last // of the same batch, or handed out together before
 		return
 	}
 	r.head = true

@@ -30,8 +30,8 @@
 //   - A change is answered, and has an effect on what others are given, only when it has been written: until then its records
 //     belong to its round, and nobody can acquire or acknowledge them. If the write fails they are what they were before.
 //   - start passes only over records that are acknowledged or archived, durably, or that the log does not hold any more.
-//   - A record's delivery count rises with each Acquire, and falls only when a member leaves with it (it did not get to see it).
-//     At the limit it is archived, or first moved to the dead-letter topic.
+//   - A record's delivery count rises with each Acquire and never falls. At the limit it is archived, or first moved to the
+//     dead-letter topic, when it comes back: released, with its lock run out, or with its member gone.
 //   - The window never holds more than Limits.LocksMax records that are not done; runs are at most twice that and one.
 //
 // # Crash behaviour

@@ -223,8 +223,7 @@ func (w *world) leave() {
 	round := w.p.Leave(member)
 	for _, r := range w.records {
 		if r.state == Acquired && r.round == 0 && r.member == member {
-			w.pend(r, round, Available)
-			r.toCount = r.count - 1
+			w.pend(r, round, w.after(r, Release))
 		}
 	}
 }

@@ -11,7 +11,7 @@ func stories() []story {
 	var all []story
 	for _, list := range [][]story{
 		metadataStories(), topicStories(), configStories(), produceStories(), codecStories(), idempotenceStories(), transactionStories(), consumerGroupStories(), migrationStories(),
-		fetchStories(), offsetStories(), groupStories(), clusterStories(),
+		fetchStories(), shareFetchStories(), offsetStories(), groupStories(), clusterStories(),
 	} {
 		all = append(all, list...)
 	}
