@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"time"
 
@@ -90,7 +89,7 @@ func (s *span) resolve(ctx context.Context, adm *admin, topic string, now time.T
 	if keys, err = s.chosen(topic, keys); err != nil {
 		return nil, nil, err
 	}
-	first, err := s.bound(ctx, adm.raw, keys, s.from, now)
+	first, err := offsetsAt(ctx, adm.raw, keys, s.from, s.committed, now)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -105,7 +104,7 @@ func (s *span) resolve(ctx context.Context, adm *admin, topic string, now time.T
 	if to == "" {
 		to = "latest"
 	}
-	last, err := s.bound(ctx, adm.raw, keys, to, now)
+	last, err := offsetsAt(ctx, adm.raw, keys, to, s.committed, now)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -132,47 +131,6 @@ func (s *span) chosen(topic string, keys []partitionKey) ([]partitionKey, error)
 		chosen = append(chosen, partitionKey{topic, want})
 	}
 	return chosen, nil
-}
-
-// bound resolves one end of a span to an offset in every partition. A time
-// after the last record is the end of the log.
-func (s *span) bound(ctx context.Context, cl *kgo.Client, keys []partitionKey, at string, now time.Time) (map[partitionKey]int64, error) {
-	out := make(map[partitionKey]int64, len(keys))
-	if offset, err := strconv.ParseInt(at, 10, 64); err == nil && offset >= 0 {
-		for _, k := range keys {
-			out[k] = offset
-		}
-		return out, nil
-	}
-	question := int64(timestampLatest)
-	switch at {
-	case "latest":
-	case "earliest":
-		question = timestampEarliest
-	default:
-		t, err := parseTime(at, now)
-		if err != nil {
-			return nil, err
-		}
-		question = t.UnixMilli()
-	}
-	answers, err := listOffsets(ctx, cl, keys, question, s.committed)
-	if err != nil {
-		return nil, err
-	}
-	latest := answers
-	if question >= 0 {
-		if latest, err = listOffsets(ctx, cl, keys, timestampLatest, s.committed); err != nil {
-			return nil, err
-		}
-	}
-	for _, k := range keys {
-		out[k] = answers[k].offset
-		if out[k] < 0 {
-			out[k] = latest[k].offset
-		}
-	}
-	return out, nil
 }
 
 // consume prints until every partition has reached its end, count records are
