@@ -25,6 +25,12 @@ type Groups interface {
 	DescribeConsumer(ctx context.Context, group string) (*coordinator.ConsumerDescription, error)
 	StreamsHeartbeat(ctx context.Context, q *coordinator.StreamsHeartbeatRequest) (*coordinator.StreamsHeartbeatResult, error)
 	DescribeStreams(ctx context.Context, group string) (*coordinator.StreamsDescription, error)
+	ShareHeartbeat(ctx context.Context, q *coordinator.ShareHeartbeatRequest) (*coordinator.ShareHeartbeatResult, error)
+	DescribeShare(ctx context.Context, group string) (*coordinator.ShareDescription, error)
+	SharePartitions(ctx context.Context, group string) ([]coordinator.ShareKey, error)
+	ShareSummaries(ctx context.Context, keys []coordinator.ShareKey) []coordinator.ShareSummary
+	AlterShares(ctx context.Context, q *coordinator.AlterShareRequest) (*coordinator.AlterShareResult, error)
+	DeleteShares(ctx context.Context, q *coordinator.DeleteShareOffsetsRequest) ([]coordinator.DeleteShareOffsetsResult, error)
 	Delete(ctx context.Context, group string) error
 	List(ctx context.Context) ([]coordinator.Listed, error)
 }
@@ -40,7 +46,8 @@ func served(list []api, deps Deps) []api {
 		switch k := a.key; {
 		case k >= apiOffsetCommit.key && k <= apiListGroups.key, k == apiDeleteGroups.key, k == apiOffsetDelete.key,
 			k == apiConsumerGroupHeartbeat.key, k == apiConsumerGroupDescribe.key, k == apiStreamsGroupHeartbeat.key,
-			k == apiStreamsGroupDescribe.key, k == apiStreamsTopologyUpdate.key:
+			k == apiStreamsGroupDescribe.key, k == apiStreamsTopologyUpdate.key, k == apiShareGroupHeartbeat.key, k == apiShareGroupDescribe.key,
+			k == apiDescribeShareOffsets.key, k == apiAlterShareOffsets.key, k == apiDeleteShareOffsets.key:
 			return deps.Groups == nil
 		case k >= apiAddPartitionsToTxn.key && k <= apiTxnOffsetCommit.key, k == apiDescribeTransactions.key, k == apiListTransactions.key:
 			return deps.Transactions == nil

@@ -71,15 +71,15 @@ func startStack(t testing.TB, settings map[string]string) *stack {
 	n, _ := strconv.Atoi(port)
 	_, err = node.RegisterBroker(ctx, meta.Registration{ID: 1, Host: host, Port: int32(n), Incarnation: topic.NewID()})
 	must(err)
+	shares, err := coordinator.OpenShares(coordinator.ConfigFrom(&b), coordinator.ShareDeps{Log: m.Journal(topic.ShareGroupState), Metadata: node})
+	must(err)
 	groups, err := coordinator.Open(coordinator.ConfigFrom(&b), coordinator.Deps{
-		Log: m.Journal(topic.ConsumerOffsets), Metadata: node, Fenced: replica.Fenced})
+		Log: m.Journal(topic.ConsumerOffsets), Metadata: node, Fenced: replica.Fenced, ShareState: NewShareState(1, shares, nil)})
 	must(err)
 	var s *Server
 	txns, err := coordinator.OpenTransactions(coordinator.ConfigFrom(&b), coordinator.TxnDeps{
 		Log: m.Journal(topic.TransactionState), Metadata: node, Markers: markersOf{&s},
 		ProducerID: func(ctx context.Context) (int64, error) { return s.ProducerID(ctx) }})
-	must(err)
-	shares, err := coordinator.OpenShares(coordinator.ConfigFrom(&b), coordinator.ShareDeps{Log: m.Journal(topic.ShareGroupState), Metadata: node})
 	must(err)
 	state := newFakeShareState()
 	s = New(ConfigFrom(&b), Deps{Partitions: Replicas(m), Metadata: node, Groups: groups, Transactions: txns, Shares: shares, ShareState: state, Settings: &b})
@@ -88,9 +88,9 @@ func startStack(t testing.TB, settings map[string]string) *stack {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		must(s.Close(ctx))
-		must(shares.Close(ctx))
 		must(txns.Close(ctx))
 		must(groups.Close(ctx))
+		must(shares.Close(ctx))
 		must(m.Close(ctx))
 		must(tiering.Close(ctx))
 		must(store.Close(ctx))

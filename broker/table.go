@@ -81,6 +81,8 @@ var apis = []api{
 	apiShareAcknowledge,
 	apiAddRaftVoter,
 	apiRemoveRaftVoter,
+	apiShareGroupHeartbeat,
+	apiShareGroupDescribe,
 	apiInitializeShareState,
 	apiReadShareState,
 	apiWriteShareState,
@@ -89,6 +91,9 @@ var apis = []api{
 	apiStreamsGroupHeartbeat,
 	apiStreamsGroupDescribe,
 	apiStreamsTopologyUpdate,
+	apiDescribeShareOffsets,
+	apiAlterShareOffsets,
+	apiDeleteShareOffsets,
 }
 
 // keyMax bounds the table; Kafka 4.4's highest key is 94.

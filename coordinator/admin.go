@@ -64,6 +64,13 @@ func (c *core) remove(e event, id string) {
 		c.reply(e.ticket, nil, ErrGroupNotEmpty)
 		return
 	}
+	if g.share != nil {
+		if d := c.doom(g); len(d.topics) > 0 {
+			g.share.deletions++
+			c.reply(e.ticket, d, nil) // the rest when the share coordinator has forgotten it
+			return
+		}
+	}
 	for _, t := range slices.Sorted(maps.Keys(g.offsets)) {
 		for _, p := range slices.Sorted(maps.Keys(g.offsets[t])) {
 			c.write(offsetTombstone(id, t, p))

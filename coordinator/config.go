@@ -28,6 +28,9 @@ type Config struct {
 	StreamsAssignor                                                   string
 	StreamsRackTags                                                   []string
 
+	// Of share groups (KIP-932).
+	ShareSessionMillis, ShareHeartbeatMillis, ShareAssignmentMillis, ShareSizeMax int32
+
 	OffsetMetadataBytesMax int32
 
 	OffsetsRetentionMillis      int64
@@ -100,6 +103,10 @@ func ConfigFrom(b *conf.Broker) Config {
 		StreamsIntervalMillis:       b.GroupStreamsAssignmentIntervalMillis,
 		StreamsAssignor:             assignorSticky,
 		StreamsRackTags:             b.GroupStreamsRackAwareAssignmentTags,
+		ShareSessionMillis:          b.GroupShareSessionTimeoutMillis,
+		ShareHeartbeatMillis:        b.GroupShareHeartbeatIntervalMillis,
+		ShareAssignmentMillis:       b.GroupShareAssignmentIntervalMillis,
+		ShareSizeMax:                b.GroupShareMaxSize,
 		OffsetMetadataBytesMax:      b.OffsetMetadataMaxBytes,
 		OffsetsRetentionMillis:      int64(b.OffsetsRetentionMinutes) * 60_000,
 		OffsetsRetentionCheckMillis: b.OffsetsRetentionCheckIntervalMillis,

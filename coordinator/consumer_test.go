@@ -64,6 +64,9 @@ func (s *script) named(body any) any {
 			q.Owned[i].Topic = testTopicID(q.Owned[i].Name)
 		}
 	}
+	if q, ok := body.(shareBegun); ok {
+		return s.begun(q)
+	}
 	return body
 }
 

@@ -26,8 +26,13 @@ func (c *core) topicsHash(g *group) int64 {
 			names[name] = struct{}{}
 		}
 	}
+	return c.hashOf(slices.Sorted(maps.Keys(names)))
+}
+
+// hashOf sums up topics.
+func (c *core) hashOf(names []string) int64 {
 	h := fnv.New64a()
-	for _, name := range slices.Sorted(maps.Keys(names)) {
+	for _, name := range names {
 		c.view.sum(h, name)
 	}
 	return int64(h.Sum64())

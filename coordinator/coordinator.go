@@ -18,7 +18,9 @@ type Deps struct {
 	// Fenced says whether an error of Log.Append means that the batch was refused because its producer, or the coordinator that
 	// ends its transaction, has been replaced. nil: never.
 	Fenced func(error) bool
-	Logger *slog.Logger
+	// ShareState keeps what share groups do; nil: share groups have no partitions.
+	ShareState ShareState
+	Logger     *slog.Logger
 }
 
 // Coordinator coordinates the groups whose partition of the offsets topic this broker leads.
@@ -27,6 +29,7 @@ type Coordinator struct {
 	groups      service
 	internal    internalTopics
 	loads       atomic.Uint64 // states of partitions so far, see txnEnds
+	state       ShareState
 	unsubscribe func()
 }
 
@@ -38,7 +41,7 @@ func Open(cfg Config, deps Deps) (*Coordinator, error) {
 	if deps.Logger == nil {
 		deps.Logger = slog.New(slog.DiscardHandler)
 	}
-	c := &Coordinator{cfg: cfg}
+	c := &Coordinator{cfg: cfg, state: deps.ShareState}
 	c.groups = service{
 		cfg: &c.cfg, topic: topic.ConsumerOffsets, log: deps.Log, meta: deps.Metadata, logger: deps.Logger,
 		made: topicSettings{partitions: cfg.TopicPartitions, replicas: cfg.TopicReplicas, segmentBytes: cfg.TopicSegmentBytes},
@@ -48,6 +51,7 @@ func Open(cfg Config, deps Deps) (*Coordinator, error) {
 			return m
 		},
 		fenced: deps.Fenced,
+		begin:  c.beginShares,
 	}
 	c.internal = internalTopics{meta: deps.Metadata, logger: deps.Logger}
 	c.groups.start()
@@ -172,12 +176,6 @@ func (c *Coordinator) DescribeConsumer(ctx context.Context, group string) (*Cons
 // ErrUnknownGroup.
 func (c *Coordinator) DescribeStreams(ctx context.Context, group string) (*StreamsDescription, error) {
 	return ask[*StreamsDescription](ctx, &c.groups, group, describeStreams{group})
-}
-
-// Delete deletes a group without members, and its offsets.
-func (c *Coordinator) Delete(ctx context.Context, group string) error {
-	_, err := ask[any](ctx, &c.groups, group, remove{group})
-	return err
 }
 
 // List lists the groups that this broker coordinates. It is ErrLoading while some of them are being read back.

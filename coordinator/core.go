@@ -89,6 +89,20 @@ func (c *core) step(e event, now int64) {
 		c.describeStreams(e, q)
 	case *EndMarker:
 		c.endMarker(e, q)
+	case *ShareHeartbeatRequest:
+		c.shareHeartbeat(e, q)
+	case describeShare:
+		c.describeShare(e, q)
+	case shareBegun:
+		c.shareBegun(e, q)
+	case shareForgotten:
+		c.shareForgotten(e, q)
+	case listShares:
+		c.listShares(e, q)
+	case *AlterShareRequest:
+		c.alterShares(e, q)
+	case *DeleteShareOffsetsRequest:
+		c.deleteShares(e, q)
 	default:
 		panic("coordinator: unknown event")
 	}

@@ -29,6 +29,12 @@ import (
 //	join owned=T/P,…                       the member says what it has; sync assign=ID:T/P+T/P,… encodes assignments
 //	config interval=MS consumers=N migration=POLICY   of groups of the consumer protocol
 //	state                                  groups and deadlines
+//
+// Of share groups, what the share coordinator does comes back by commands of its own:
+//
+//	share-beat id=ID [epoch=N] [topics=a,b] [rack=R]   ShareGroupHeartbeat
+//	share-begun | share-failed                         what was last to be begun is, or could not be
+//	share-alter topic=T p=N at=OFFSET | share-delete-offsets topic=T | share-forgotten topic=T [all=yes] | shares | describe-share
 type script struct {
 	t       *testing.T
 	cfg     Config
@@ -41,6 +47,7 @@ type script struct {
 	images  uint64
 
 	topologies map[string]*Topology
+	begins     []ShareInitialize // what the share coordinator was last told to begin
 }
 
 const scriptStart = 1_000_000
@@ -313,8 +320,10 @@ func parse(t *testing.T, d *datadriven.TestData) any {
 		return describeConsumer{g}
 	case "describe-streams":
 		return describeStreams{g}
+	case "share-beat", "describe-share", "share-begun", "share-failed", "shares", "share-alter", "share-delete-offsets", "share-forgotten":
+		return shareBody(g, d.Cmd, a)
 	case "topic-gone":
-		return topicGone{topic: a["topic"], keep: topic.ID{15: byte(a.int("keep", 0))}}
+		return topicGone{topic: a["topic"], id: testTopicID(a["topic"]), keep: topic.ID{15: byte(a.int("keep", 0))}}
 	}
 	d.Fatalf(t, "unknown command")
 	return nil
@@ -327,6 +336,10 @@ func (s *script) effects() string {
 	s.records = append(s.records, e.records...)
 	for _, r := range e.records {
 		fmt.Fprintln(&out, "write", showRecord(r))
+	}
+	for _, begin := range e.begins {
+		fmt.Fprintln(&out, "begin"+showBegin(begin))
+		s.begins = begin
 	}
 	for _, r := range e.replies {
 		if !s.open[r.ticket] {
@@ -402,6 +415,13 @@ func showReply(r reply) string {
 		for _, l := range x {
 			out += fmt.Sprintf(" %s(%s,%q)", l.Group, l.State, l.ProtocolType)
 		}
+	case *ShareHeartbeatResult:
+		out += fmt.Sprintf(" %s epoch=%d", x.MemberID, x.MemberEpoch)
+		if x.HasAssignment {
+			out += " reads" + showTopics(x.Assigned)
+		}
+	case *ShareDescription, []ShareKey, *alteredShares, *deletedShares, *doomedShares:
+		out += showShareAnswer(x)
 	case *ConsumerHeartbeatResult:
 		out += fmt.Sprintf(" %s epoch=%d", x.MemberID, x.MemberEpoch)
 		if x.HasAssignment {
@@ -478,6 +498,8 @@ func showRecord(r record) string {
 	switch kind := int16(r.key[1]); {
 	case kind >= keyStreamsGroup:
 		return showStreamsRecord(r)
+	case kind >= keyShareMember && kind <= keyShareTopics:
+		return showShareGroupRecord(r)
 	case kind >= keyConsumerGroup:
 		return showConsumerRecord(r)
 	}

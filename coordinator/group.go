@@ -73,6 +73,7 @@ type group struct {
 	txns      map[int64]map[partition]offset // by producer: offsets that wait for the end of its transaction
 	consumer  *consumerGroup                 // see modern: of a classic group, which all of the above is about, these are nil
 	streams   *streamsGroup
+	share     *shareGroup
 	persisted bool // the log holds a metadata record
 }
 

@@ -27,7 +27,7 @@ func (c *core) join(e event, q *JoinRequest) {
 	case g.consumer != nil && len(g.consumer.members) > 0:
 		c.classicJoin(g, e, q)
 		return
-	case !g.memberless():
+	case !g.memberless(), g.share != nil:
 		fail(q.MemberID, ErrInconsistentProtocol)
 		return
 	}

@@ -84,7 +84,8 @@ type effects struct {
 	records []record
 	replies []reply
 	ends    []ending
-	cut     bool // of a cutter: the log is to be cut off where it is redundant
+	begins  [][]ShareInitialize // share-partitions to be begun, by group
+	cut     bool                // of a cutter: the log is to be cut off where it is redundant
 }
 
 // reply answers the request of a ticket. Requests are answered exactly once, perhaps many steps later.
@@ -96,5 +97,5 @@ type reply struct {
 
 func (e *effects) add(o effects) {
 	e.records, e.replies, e.ends = append(e.records, o.records...), append(e.replies, o.replies...), append(e.ends, o.ends...)
-	e.cut = e.cut || o.cut
+	e.begins, e.cut = append(e.begins, o.begins...), e.cut || o.cut
 }

@@ -7,6 +7,7 @@ type GroupType int8
 const (
 	ClassicGroup  GroupType = iota
 	ConsumerGroup           // KIP-848
+	ShareGroup              // KIP-932
 	StreamsGroup            // KIP-1071
 )
 
@@ -15,6 +16,8 @@ func (t GroupType) String() string {
 	switch t {
 	case ConsumerGroup:
 		return "consumer"
+	case ShareGroup:
+		return "share"
 	case StreamsGroup:
 		return "streams"
 	}
@@ -46,6 +49,8 @@ func (g *group) modern() modern {
 		return g.consumer
 	case g.streams != nil:
 		return g.streams
+	case g.share != nil:
+		return g.share
 	}
 	return nil
 }
@@ -73,7 +78,7 @@ func (c *core) erase(g *group) {
 	for _, r := range m.tombstones(g.id) {
 		c.write(r)
 	}
-	g.consumer, g.streams = nil, nil
+	g.consumer, g.streams, g.share = nil, nil, nil
 	c.cancelJoin(g)
 }
 
@@ -84,6 +89,8 @@ func (c *core) memberTimedOut(g *group, key timerKey) {
 		c.consumerTimedOut(g, key.member)
 	case g.streams != nil:
 		c.streamsTimedOut(g, key)
+	case g.share != nil:
+		c.shareTimedOut(g, key.member)
 	}
 }
 
@@ -94,5 +101,7 @@ func (c *core) membersLoaded(g *group) {
 		c.consumerLoaded(g)
 	case g.streams != nil:
 		c.streamsLoaded(g)
+	case g.share != nil:
+		c.shareLoaded(g)
 	}
 }

@@ -225,6 +225,9 @@ func (c *core) deleteOffsets(e event, q *DeleteOffsetsRequest) {
 	case g == nil:
 		c.reply(e.ticket, &DeleteOffsetsResult{}, ErrUnknownGroup)
 		return
+	case g.share != nil:
+		c.reply(e.ticket, &DeleteOffsetsResult{}, notConsumer(q.Group))
+		return
 	case g.modern() == nil && g.state != Empty && (g.protocolType == nil || *g.protocolType != consumerProtocol):
 		c.reply(e.ticket, &DeleteOffsetsResult{}, ErrGroupNotEmpty)
 		return
@@ -256,13 +259,16 @@ func (c *core) topicGone(e event, q topicGone) {
 			c.dropPending(g, partition{q.topic, p})
 			c.write(offsetTombstone(g.id, q.topic, p))
 		}
+		if g.share != nil {
+			c.shareTopicGone(g, q.id)
+		}
 		c.settle(g)
 	}
 	c.reply(e.ticket, nil, nil)
 }
 
 // expireOffsets removes offsets that nobody has needed for the retention time, and groups that have neither members nor
-// offsets left.
+// offsets left. Share groups stay until they are deleted.
 func (c *core) expireOffsets() {
 	for _, id := range c.groupIDs() {
 		g := c.groups[id]
@@ -275,7 +281,7 @@ func (c *core) expireOffsets() {
 				}
 			}
 		}
-		if g.state == Empty && len(g.members) == 0 && len(g.pending) == 0 && len(g.offsets) == 0 && len(g.txns) == 0 && g.memberless() {
+		if g.state == Empty && len(g.members) == 0 && len(g.pending) == 0 && len(g.offsets) == 0 && len(g.txns) == 0 && g.memberless() && g.share == nil {
 			c.erase(g)
 			if g.persisted {
 				c.write(groupTombstone(g.id))

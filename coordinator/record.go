@@ -15,6 +15,7 @@ import (
 //	key 0, 1   i16 version | group string | topic string | partition i32             an offset
 //	key 2      i16 version | group string                                            a classic group
 //	key 3–16   a consumer group, see consumerrecord.go
+//	key 10–15  a share group, see sharegrouprecord.go
 //	key 17–23  a streams group, see streamsrecord.go
 //
 // Written are offset values of version 4, the first with the topic's id (version 1 when the commit brought its own retention
@@ -111,6 +112,8 @@ func (c *core) replay(producer int64, key, value []byte) error {
 		return c.replayOffset(producer, key, value)
 	case version == keyGroup:
 		return c.replayGroup(key, value)
+	case version >= keyShareMember && version <= keyShareTopics:
+		return c.replayShare(key, value)
 	case version == keyConsumerGroup, version >= keyConsumerMember && version <= keyConsumerCurrent, version == keyConsumerRegex:
 		return c.replayConsumer(key, value)
 	case version >= keyStreamsGroup && version <= keyStreamsTopology && version != keyStreamsRetired:

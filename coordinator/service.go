@@ -36,6 +36,8 @@ type service struct {
 	// their partitions, once that it must be done is committed.
 	fenced   func(error) bool
 	carryOut func(s *shard, epoch int32, ends []ending)
+	// begin has share-partitions of a group begun, once that it is to be is committed.
+	begin func(s *shard, begin []ShareInitialize)
 	// cut removes the records of a partition below an offset, of a topic whose machines are cutters.
 	cut func(ctx context.Context, partition int32, offset int64) error
 

@@ -300,6 +300,9 @@ func (s *shard) turn(first *call) {
 	if len(out.ends) > 0 {
 		s.c.carryOut(s, s.epoch, out.ends)
 	}
+	for _, begin := range out.begins {
+		s.c.begin(s, begin)
+	}
 	if out.cut {
 		s.c.cutOff(s.index, s.core.(cutter).redundant())
 	}

@@ -40,6 +40,7 @@ var features = []Feature{
 	{Name: "group.version", Min: 0, Max: 1, Initial: 1, Fixed: true},
 	{Name: "kraft.version", Min: 0, Max: 1, Initial: 0, Fixed: true},
 	{Name: "metadata.version", Min: 7, Max: 33, Initial: 33, Fixed: true}, // 3.3-IV3 to 4.4-IV2
+	{Name: "share.version", Min: 0, Max: 2, Initial: 2, Fixed: true},
 	{Name: "streams.version", Min: 0, Max: 1, Initial: 1, Fixed: true},
 	{Name: "transaction.version", Min: 0, Max: 2, Initial: 2},
 	{Name: VersionFeature, Min: levelOneNode, Max: levelMax, Initial: levelOneNode},

@@ -66,6 +66,7 @@ type node struct {
 	groups  *coordinator.Coordinator
 	txns    *coordinator.Transactions
 	shares  *coordinator.Shares
+	state   *broker.ShareState
 	open    chan struct{}                 // closed when clients are served
 	door    atomic.Pointer[broker.Server] // the broker, for those that are there before it
 	broker  *broker.Server
@@ -424,8 +425,15 @@ func (n *node) openReplica(context.Context) (err error) {
 var _ coordinator.ShareLog = (*replica.Journal)(nil)
 
 func (n *node) openGroups(context.Context) (err error) {
+	n.shares, err = coordinator.OpenShares(coordinator.ConfigFrom(&n.conf), coordinator.ShareDeps{
+		Log: n.replica.Journal(topic.ShareGroupState), Metadata: broker.Topics{Node: n.meta, Controller: n.control}, Logger: n.log.With("room", "coordinator")})
+	if err != nil {
+		return fmt.Errorf("start the share coordinator: %w", err)
+	}
+	n.onClose("share coordinator", n.shares.Close)
+	n.state = broker.NewShareState(n.conf.NodeID, n.shares, n.brokers())
 	n.groups, err = coordinator.Open(coordinator.ConfigFrom(&n.conf), coordinator.Deps{
-		Log: n.replica.Journal(topic.ConsumerOffsets), Metadata: broker.Topics{Node: n.meta, Controller: n.control}, Fenced: replica.Fenced, Logger: n.log.With("room", "coordinator")})
+		Log: n.replica.Journal(topic.ConsumerOffsets), Metadata: broker.Topics{Node: n.meta, Controller: n.control}, Fenced: replica.Fenced, ShareState: n.state, Logger: n.log.With("room", "coordinator")})
 	if err != nil {
 		return fmt.Errorf("start the group coordinator: %w", err)
 	}
@@ -437,13 +445,15 @@ func (n *node) openGroups(context.Context) (err error) {
 		return fmt.Errorf("start the transaction coordinator: %w", err)
 	}
 	n.onClose("transaction coordinator", n.txns.Close)
-	n.shares, err = coordinator.OpenShares(coordinator.ConfigFrom(&n.conf), coordinator.ShareDeps{
-		Log: n.replica.Journal(topic.ShareGroupState), Metadata: broker.Topics{Node: n.meta, Controller: n.control}, Logger: n.log.With("room", "coordinator")})
-	if err != nil {
-		return fmt.Errorf("start the share coordinator: %w", err)
-	}
-	n.onClose("share coordinator", n.shares.Close)
 	return nil
+}
+
+// brokers reaches the other brokers; nil: there are none.
+func (n *node) brokers() broker.Brokers {
+	if !n.clustered() {
+		return nil
+	}
+	return broker.NewBrokers(n.peers, n.meta.Image)
 }
 
 // lateBroker is the front door to the transaction coordinator, which is there before it.
@@ -468,7 +478,7 @@ var errNotServing = errors.New("the broker does not serve yet")
 
 func (n *node) openBroker(context.Context) error {
 	deps := broker.Deps{
-		Partitions: broker.Replicas(n.replica), Metadata: n.meta, Groups: n.groups, Transactions: n.txns, Shares: n.shares, Settings: &n.conf,
+		Partitions: broker.Replicas(n.replica), Metadata: n.meta, Groups: n.groups, Transactions: n.txns, Shares: n.shares, ShareState: n.state, Settings: &n.conf,
 		DiskSpace: func() (total, free uint64, err error) {
 			u := n.hot.Usage()
 			return u.DiskTotal, u.DiskFree, nil
@@ -478,9 +488,8 @@ func (n *node) openBroker(context.Context) error {
 	if n.clustered() {
 		deps.Controlled, deps.Controller = broker.ControllerOf(n.meta), n.control
 		deps.Open = n.open
-		deps.Brokers = broker.NewBrokers(n.peers, n.meta.Image)
+		deps.Brokers = n.brokers()
 	}
-	deps.ShareState = broker.NewShareState(deps.Settings.NodeID, n.shares, deps.Brokers)
 	n.broker = broker.New(broker.ConfigFrom(&n.conf), deps)
 	n.door.Store(n.broker)
 	n.onClose("front door", n.broker.Close)
