@@ -411,6 +411,7 @@ func (p *partition) rollLane(c *core, now instant) {
 	if p.rolling || p.log.ActiveBytes == 0 || p.log.ActiveSince < 0 {
 		return
 	}
+	p.beganBefore(now)
 	due := int64(math.MaxInt64)
 	if p.cfg.Enabled && !p.cfg.CopyDisabled && p.cfg.MaxLagMillis >= 0 && !p.rollIsFutile() {
 		due = p.log.ActiveSince + p.cfg.MaxLagMillis - rollHeadroom(p.cfg.MaxLagMillis)

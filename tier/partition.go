@@ -275,8 +275,19 @@ func (p *partition) takeView(v logView, now instant) {
 		case p.looked && s.base == old.ActiveBase && old.ActiveSince >= 0:
 			s.since = old.ActiveSince
 		}
+		s.since = min(s.since, now.wall)
+	}
+	if p.looked && v.ActiveBase == old.ActiveBase && old.ActiveSince >= 0 {
+		v.ActiveSince = min(v.ActiveSince, old.ActiveSince)
 	}
 	p.looked, p.log = true, v
+	p.beganBefore(now)
+}
+
+// beganBefore corrects what a clock has left behind that was set back: data that
+// began in the future would wait until then.
+func (p *partition) beganBefore(now instant) {
+	p.log.ActiveSince = min(p.log.ActiveSince, now.wall)
 }
 
 // dropCovered forgets sealed segments that have been committed since the look.
