@@ -62,7 +62,7 @@ func TestSimulatedCoordinatorsKeepTheirPromises(t *testing.T) {
 		reportSim(t, playSim(t, *simSeed, true))
 		return
 	}
-	var sum struct{ seeds, steps, answers, failovers, loads, txns, committed, aborted, commits, accepted, regulars, consumers int }
+	var sum struct{ seeds, steps, answers, failovers, loads, cuts, txns, committed, aborted, commits, accepted, regulars, consumers, kept int }
 	for seed := *simFrom; sum.steps < total; seed++ {
 		w := playSim(t, seed, false)
 		if w.failed != "" {
@@ -74,6 +74,8 @@ func TestSimulatedCoordinatorsKeepTheirPromises(t *testing.T) {
 		sum.answers += w.answers
 		sum.failovers += w.failovers
 		sum.loads += w.loads
+		sum.cuts += w.cuts
+		sum.kept += w.shares.count
 		sum.txns += w.txns.count
 		for _, x := range w.txns.all {
 			switch x.outcome {
@@ -89,7 +91,7 @@ func TestSimulatedCoordinatorsKeepTheirPromises(t *testing.T) {
 		sum.consumers += w.members.consumers
 	}
 	t.Logf("%+v", sum)
-	if n := total / 1000; sum.committed < n || sum.aborted < n || sum.failovers < n || sum.accepted < n || sum.regulars < n || sum.consumers < n {
+	if n := total / 1000; sum.committed < n || sum.aborted < n || sum.failovers < n || sum.accepted < n || sum.regulars < n || sum.consumers < n || sum.kept < n || sum.cuts == 0 {
 		t.Errorf("%+v: the simulation does not reach what it is for", sum)
 	}
 }

@@ -110,7 +110,7 @@ func (t *simTransactions) act(p *simProducer) {
 	rng := t.w.rng
 	switch {
 	case !p.ready:
-		if !t.w.quiet {
+		if !t.w.quiet && rng.IntN(8) == 0 {
 			t.open(p)
 		}
 	case p.ending:

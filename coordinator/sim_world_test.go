@@ -14,7 +14,7 @@ import (
 	"github.com/varvelog/varve/hot/batch"
 )
 
-// The simulation drives the machines of groups and of transactions as brokers do, on one goroutine and from one seed: over a
+// The simulation drives the machines of groups, transactions and share groups' state as brokers do, on one goroutine and from one seed: over a
 // replicated log that fails over, refuses, loses answers and leaves appends in doubt; with coordinators that are deposed and do
 // not know it, brokers that crash between append and answer or pause, clocks that jump, and markers that are lost, late and
 // written twice. Clients do what clients do, wrongly and repeatedly. What must hold is asserted at every step:
@@ -23,6 +23,7 @@ import (
 //   - a transaction ends one way in all its partitions, once, as the producer was told, and commits only if asked to;
 //   - nobody who has been fenced commits, be it a producer, a member or the producer of a member's offsets;
 //   - no offset of a transaction counts before it is committed, or ever if it is not; no acknowledged commit is lost;
+//   - what a share group's leader was told is kept is kept, and no leader that has been replaced keeps anything;
 //   - no partition has two owners, in the machine or among clients that have reason to think themselves members;
 //   - a request is answered once, and left alone, everything is.
 //
@@ -35,6 +36,8 @@ const (
 	simBrokers = 3
 	simGroups  = 0 // kinds of internal topics
 	simTxns    = 1
+	simStates  = 2 // of share groups
+	simKinds   = 3
 )
 
 var errSimLost = errors.New("the answer is lost")
@@ -45,6 +48,7 @@ type simLog struct {
 	leader    int
 	committed []batch.Batch
 	tail      []batch.Batch
+	next      int64   // offset
 	shadow    machine // replays what is committed
 }
 
@@ -68,20 +72,21 @@ type simWorld struct {
 	now    int64
 	skew   [simBrokers]int64
 	paused [simBrokers]int64 // until
-	logs   [2]*simLog
-	shards [simBrokers][2]*simShard
+	logs   [simKinds]*simLog
+	shards [simBrokers][simKinds]*simShard
 	view   *topicsView
 	ticket uint64
 	quiet  bool // no more faults: everything has to come to its end
 
 	txns    simTransactions
 	members simMembers
+	shares  simShares
 	offsets map[int64]*simTxn // value of every commit → its transaction; nil: a plain one
 
-	steps, failovers, answers, loads int
-	story                            []string
-	told                             bool
-	failed                           string
+	steps, failovers, answers, loads, cuts int
+	story                                  []string
+	told                                   bool
+	failed                                 string
 }
 
 func newSimWorld(t *testing.T, seed uint64, told bool) *simWorld {
@@ -90,7 +95,7 @@ func newSimWorld(t *testing.T, seed uint64, told bool) *simWorld {
 	w.cfg.ConsumerAssignmentMillis = 0
 	for b := range simBrokers {
 		w.skew[b] = 1_700_000_000_000
-		for kind := range 2 {
+		for kind := range simKinds {
 			w.shards[b][kind] = &simShard{broker: b, kind: kind, epoch: -1, build: &shard{c: &service{cfg: &w.cfg}}, open: map[uint64]*simCall{}}
 		}
 	}
@@ -101,12 +106,16 @@ func newSimWorld(t *testing.T, seed uint64, told bool) *simWorld {
 	}
 	w.txns.init(w)
 	w.members.init(w)
+	w.shares.init(w)
 	return w
 }
 
 func (w *simWorld) machine(kind int) machine {
-	if kind == simGroups {
+	switch kind {
+	case simGroups:
 		return newCore(&w.cfg, w.now)
+	case simStates:
+		return newShareCore(&w.cfg, w.now)
 	}
 	return newTxnCore(&w.cfg, w.now)
 }
@@ -132,31 +141,33 @@ func (w *simWorld) Helper()                           {}
 func (w *simWorld) one(n int) bool { return !w.quiet && w.rng.IntN(n) == 0 }
 
 // append is Log.Append.
-func (w *simWorld) append(s *simShard, b batch.Batch) error {
+func (w *simWorld) append(s *simShard, b batch.Batch) (batch.Batch, error) {
 	l := w.logs[s.kind]
 	if s.broker != l.leader || s.epoch != l.epoch {
-		return ErrNotCoordinator
+		return nil, ErrNotCoordinator
 	}
 	b = bytes.Clone(b)
 	switch {
 	case w.one(40):
 		w.tell("broker %d: an append to log %d is refused", s.broker, s.kind)
-		return errSimLost
+		return nil, errSimLost
 	case w.one(30):
 		l.tail = append(l.tail, b)
 		w.tell("broker %d: an append to log %d is in doubt", s.broker, s.kind)
-		return errSimLost
+		return nil, errSimLost
 	}
 	w.commit(l)
 	w.put(l, b)
 	if w.one(50) {
 		w.tell("broker %d: an append to log %d is committed, and nobody hears of it", s.broker, s.kind)
-		return errSimLost
+		return nil, errSimLost
 	}
-	return nil
+	return b, nil
 }
 
 func (w *simWorld) put(l *simLog, b batch.Batch) {
+	b.SetBaseOffset(l.next)
+	l.next = b.NextOffset()
 	l.committed = append(l.committed, b)
 	if _, err := replayBatch(l.shadow, b, func(_ int64, err error) { w.fail("a record cannot be read back: %v", err) }); err != nil {
 		w.fail("a batch cannot be read back: %v", err)
@@ -208,7 +219,7 @@ func sortedTickets(m map[uint64]*simCall) []uint64 {
 // crash ends a broker's process with all its state.
 func (w *simWorld) crash(b int) {
 	w.tell("broker %d crashes", b)
-	for kind := range 2 {
+	for kind := range simKinds {
 		w.drop(w.shards[b][kind])
 		if w.logs[kind].leader == b {
 			w.failover(kind, (b+1+w.rng.IntN(simBrokers-1))%simBrokers)
@@ -273,15 +284,23 @@ func (w *simWorld) turn(s *simShard, body any, done func(result any, err error))
 			w.fail("a batch cannot be built: %v", err)
 			return
 		}
-		if err := w.append(s, b); err != nil {
+		if b, err = w.append(s, b); err != nil {
 			w.drop(s)
 			return
+		}
+		if cuts, ok := s.core.(cutter); ok {
+			for i := range n {
+				cuts.placed(records[i].key, b.BaseOffset()+int64(i))
+			}
 		}
 		records = records[n:]
 	}
 	if w.one(60) { // after the append, before anybody is answered
 		w.crash(s.broker)
 		return
+	}
+	if out.cut {
+		w.cut(w.logs[s.kind], s.core.(cutter).redundant())
 	}
 	w.txns.carryOut(s.broker, epoch, out.ends)
 	for _, r := range out.replies {
@@ -300,20 +319,30 @@ func (w *simWorld) turn(s *simShard, body any, done func(result any, err error))
 	}
 }
 
+// cut removes what is said to be needed no more.
+func (w *simWorld) cut(l *simLog, below int64) {
+	for len(l.committed) > 0 && l.committed[0].NextOffset() <= below {
+		l.committed = l.committed[1:]
+		w.cuts++
+	}
+}
+
 // step is one thing that happens.
 func (w *simWorld) step() {
 	w.steps++
 	switch n := w.rng.IntN(100); {
 	case n < 40:
 		w.txns.step()
-	case n < 84:
+	case n < 72:
 		w.members.step()
+	case n < 84:
+		w.shares.step()
 	case n < 92:
 		w.now += w.rng.Int64N(1500)
 		w.tick()
 	case w.quiet:
 	case n < 94:
-		w.failover(w.rng.IntN(2), w.rng.IntN(simBrokers))
+		w.failover(w.rng.IntN(simKinds), w.rng.IntN(simBrokers))
 	case n < 95:
 		w.crash(w.rng.IntN(simBrokers))
 	case n < 97:
@@ -359,6 +388,9 @@ func (w *simWorld) check() {
 		if is, replayed := fingerprint(s.core, s.core), fingerprint(l.shadow, s.core); is != replayed {
 			w.fail("the state is not what the log gives\n--- is\n%s--- replayed\n%s", is, replayed)
 		}
+		if kind == simStates {
+			w.shares.checkState(s.core.(*shareCore))
+		}
 		if kind == simGroups {
 			w.checkOffsets(s.core.(*core), l)
 			for _, g := range s.core.(*core).groups {
@@ -377,6 +409,13 @@ func fingerprint(m, live machine) string {
 	if x, ok := m.(*txnCore); ok {
 		for _, id := range slices.Sorted(keysOf(x.txns)) {
 			fmt.Fprintf(&out, "%s %x\n", id, txnRecord(x.txns[id]).value)
+		}
+		return out.String()
+	}
+	if x, ok := m.(*shareCore); ok {
+		for _, k := range x.keys() {
+			p := x.parts[k]
+			fmt.Fprintf(&out, "%v state epoch %d leader epoch %d start %d done %d %v\n", k, p.stateEpoch, p.leaderEpoch, p.start, p.done, p.batches)
 		}
 		return out.String()
 	}

@@ -4,6 +4,7 @@
 //	go run ./integration/chaos -list
 //	go run ./integration/chaos -row kill-leader -seed 7 -duration 60s
 //	go run ./integration/chaos -row mix -seed 3 -duration 20m -durability replicated
+//	go run ./integration/chaos -soak 8h -seed 1 -duration 60s
 //	go run ./integration/chaos -check history.jsonl
 //
 // A row is one line of the fault matrix. Every row ends the same way: all

@@ -35,6 +35,7 @@ type options struct {
 	check      string
 	clients    string
 	root       string // of the repository
+	soak       time.Duration
 }
 
 // Statuses of the process.
@@ -62,6 +63,7 @@ func main() {
 	flag.BoolVar(&o.quiet, "quiet", false, "print the verdict alone")
 	flag.BoolVar(&o.list, "list", false, "list the rows")
 	flag.StringVar(&o.check, "check", "", "only check a history that was written before")
+	flag.DurationVar(&o.soak, "soak", 0, "run rows in turn for so long, a seed to each round: all of them, or those that -row lists with commas")
 	flag.StringVar(&o.clients, "clients", os.Getenv("VARVE_CLIENTS"), "what integration/clients/setup.sh has filled: with it confluent-kafka makes transactions, too")
 	flag.Parse()
 	status, err := o.do()
@@ -77,7 +79,7 @@ func (o *options) do() (int, error) {
 	case o.list:
 		return 0, listRows(os.Stdout)
 	case o.check != "":
-		return checkFile(os.Stdout, o.check)
+		return checkFile(os.Stdout, o.check, o.row == "unclean")
 	}
 	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
@@ -87,15 +89,18 @@ func (o *options) do() (int, error) {
 	if os.Getenv(insideVariable) != "" {
 		return o.runInside()
 	}
+	if o.soak > 0 {
+		return o.runSoak()
+	}
 	return o.runAround()
 }
 
-func checkFile(out io.Writer, path string) (int, error) {
+func checkFile(out io.Writer, path string, unclean bool) (int, error) {
 	events, err := history.ReadFile(path)
 	if err != nil {
 		return statusFound, err
 	}
-	r := history.Check(events, history.Options{})
+	r := history.Check(events, history.Options{Unclean: unclean})
 	fmt.Fprint(out, r.Summary())
 	if !r.Good() {
 		return statusFound, nil

@@ -63,7 +63,11 @@ func Check(events []Event, opts Options) *Report {
 	if opts.Unclean {
 		x := buildIndex(onlyEnd(events))
 		for _, p := range passes {
-			p.run(x, opts, r.add)
+			p.run(x, opts, func(a Anomaly) {
+				if a.Name != "lost" && a.Name != "unseen" { // half of a transaction that went with a log's end
+					r.add(a)
+				}
+			})
 		}
 	}
 	return r
@@ -87,9 +91,11 @@ func onlyEnd(events []Event) []Event {
 			}
 			e.Steps = slices.Clone(e.Steps)
 			for i := range e.Steps {
-				e.Steps[i].Offset, e.Steps[i].Reads = -1, nil
+				if e.Steps[i].F != Commit {
+					e.Steps[i].Offset, e.Steps[i].Reads = -1, nil
+				}
 			}
-		case e.F == Assign || e.F == Crash || e.F == Fault || e.Final:
+		case e.F == Assign || e.F == Crash || e.F == Fault || e.F == Commit || e.Final:
 		default:
 			continue
 		}

@@ -14,6 +14,10 @@
 //	go test ./integration/sim -run Simulated -sim.steps=5000000 -sim.from=1000 -timeout=0   # a soak
 //	go test ./integration/sim -run Simulated -sim.seed=77 -v    # one seed again, with its story
 //
+// The coordinators' machines have a simulation of their own, beside them, since
+// they are nobody else's to see (coordinator/sim_world_test.go); their mutants are
+// listed here with the others.
+//
 // # The fault budget
 //
 // A record acknowledged with acks=all may be lost only if the budget is
