@@ -17,6 +17,7 @@ type ending struct {
 	commit     bool
 	version    int8 // of the transaction protocol: 0 and 1 the old one, 2 that of KIP-890
 	partitions []partition
+	decided    int64 // time of day in milliseconds, as it is written down
 }
 
 // TxnMarker is the end of one transaction in some of its partitions.
@@ -54,6 +55,38 @@ type endings struct {
 
 	mu      sync.Mutex // guards the following
 	outlets map[int32]*outlet
+	// running are the endings under way. A shard that has read its state back finds a decision again whose markers may be on
+	// their way still: a second set of them, late, would end the transaction after that one, where the producer keeps its
+	// epoch.
+	running map[jobKey]struct{}
+}
+
+// jobKey is one decision, of one leadership.
+type jobKey struct {
+	index, epoch int32
+	id           string
+	producer     Producer
+	decided      int64
+}
+
+func (j *job) key() jobKey { return jobKey{j.shard.index, j.epoch, j.id, j.producer, j.decided} }
+
+// starts notes a job, and says whether it is not under way already.
+func (m *endings) starts(j *job) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, on := m.running[j.key()]; on {
+		return false
+	}
+	m.running[j.key()] = struct{}{}
+	return true
+}
+
+// over forgets a job: it is done, or left to another coordinator.
+func (m *endings) over(j *job) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.running, j.key())
 }
 
 // outlet is what waits for one broker.
@@ -81,13 +114,16 @@ type errand struct {
 }
 
 func (m *endings) init(c *service, markers Markers) {
-	m.c, m.markers, m.outlets = c, markers, make(map[int32]*outlet)
+	m.c, m.markers, m.outlets, m.running = c, markers, make(map[int32]*outlet), make(map[jobKey]struct{})
 }
 
 // begin starts to carry out what a shard's leadership has decided. It does not block.
 func (m *endings) begin(s *shard, epoch int32, ends []ending) {
 	for _, e := range ends {
 		j := &job{ending: e, shard: s, epoch: epoch, left: len(e.partitions)}
+		if !m.starts(j) {
+			continue
+		}
 		if j.left == 0 {
 			m.finished(j)
 			continue
@@ -101,6 +137,7 @@ func (m *endings) begin(s *shard, epoch int32, ends []ending) {
 // send puts an errand into the outlet of the partition's leader.
 func (m *endings) send(e *errand) {
 	if epoch, leading := m.c.log.Epoch(e.job.shard.index); !leading || epoch != e.job.epoch {
+		m.over(e.job)
 		return // whoever leads now has read the decision back and carries it out
 	}
 	img := m.c.meta.Image()
@@ -199,6 +236,7 @@ func (m *endings) request(broker int32, batch []*errand) {
 			case why == nil:
 				m.done(e)
 			case errors.Is(why, ErrProducerFenced), errors.Is(why, ErrCoordinatorFenced):
+				m.over(e.job)
 				m.c.logger.Warn("end of a transaction is left to a newer coordinator",
 					"transactional_id", e.job.id, "topic", e.at.topic, "partition", e.at.index, "err", why)
 			default:
@@ -219,13 +257,26 @@ func (m *endings) done(e *errand) {
 	}
 }
 
-// finished tells the machine. When that fails the state has been read back, and with it the decision that is yet to be carried
-// out.
+// finished tells the machine, as often as it takes while this leadership lasts: a shard that has read its state back in between
+// leaves the decision to us.
 func (m *endings) finished(j *job) {
 	m.c.wg.Go(func() {
-		_, err := j.shard.do(m.c.ctx, txnEnded{id: j.id, producer: j.producer})
-		if err != nil && m.c.ctx.Err() == nil {
+		defer m.over(j)
+		for pause := markerPause; ; pause = min(2*pause, markerPauseMax) {
+			_, err := j.shard.do(m.c.ctx, txnEnded{id: j.id, producer: j.producer})
+			if err == nil || m.c.ctx.Err() != nil {
+				return
+			}
 			m.c.logger.Debug("end of a transaction not noted", "transactional_id", j.id, "err", err)
+			if epoch, leading := m.c.log.Epoch(j.shard.index); !leading || epoch != j.epoch {
+				return
+			}
+			t := time.NewTimer(pause)
+			select {
+			case <-t.C:
+			case <-m.c.stop:
+			}
+			t.Stop()
 		}
 	})
 }

@@ -15,7 +15,8 @@ type simMember struct {
 	at      int32 // generation or epoch
 	state   string
 	owns    map[int32]bool // partitions of t
-	heard   int64          // when the last request that was answered well was sent
+	heard   int64          // when the oldest request was sent that the last good answer may be to
+	unheard int64          // when the oldest request without one was sent; 0: none
 	joined  int            // counts its starts
 	sent    uint64         // counts its requests: an answer to an older one says nothing
 	topics  []string
@@ -84,7 +85,7 @@ func (m *simMembers) step() {
 
 // lose has a member take itself for nobody's.
 func (x *simMember) lose() {
-	x.id, x.at, x.state, x.owns, x.members = "", 0, "", nil, nil
+	x.id, x.at, x.state, x.owns, x.members, x.unheard = "", 0, "", nil, nil, 0
 	x.joined++
 }
 
@@ -96,14 +97,18 @@ func (x *simMember) believes(now int64) bool {
 // ask sends a request of a member. Its answer counts unless the member has sent another one or begun anew since.
 func (m *simMembers) ask(x *simMember, body any, answered func(result any, err error)) {
 	x.sent++
-	sent, joined, at := x.sent, x.joined, m.w.now
+	sent, joined := x.sent, x.joined
+	_, commits := body.(*CommitRequest)
+	if !commits && x.unheard == 0 {
+		x.unheard = m.w.now
+	}
 	m.w.request(simGroups, body, func(result any, err error) {
 		if x.sent != sent || x.joined != joined || errors.Is(err, errSimLost) || errors.Is(err, ErrNotCoordinator) {
 			return
 		}
 		// A commit that is taken says nothing of what the member has yet to give up.
-		if _, commits := body.(*CommitRequest); err == nil && x.state != "joining" && !commits {
-			x.heard = at
+		if err == nil && x.state != "joining" && !commits {
+			x.heard, x.unheard = x.unheard, 0
 		}
 		answered(result, err)
 	})

@@ -54,7 +54,6 @@ type simMarker struct {
 	epoch int32 // of the coordinator
 	at    partition
 	left  *int
-	from  int
 }
 
 // simAppend is a record on its way into a partition, after its transaction was verified.
@@ -74,6 +73,7 @@ type simTransactions struct {
 	markers   []*simMarker
 	appends   []*simAppend
 	takeovers map[string]int
+	running   map[jobKey]struct{}
 	nextID    int64
 	count     int
 	all       []*simTxn
@@ -81,7 +81,7 @@ type simTransactions struct {
 }
 
 func (t *simTransactions) init(w *simWorld) {
-	t.w, t.takeovers, t.nextID = w, map[string]int{}, 100
+	t.w, t.takeovers, t.nextID, t.running = w, map[string]int{}, 100, map[jobKey]struct{}{}
 	for i := range t.data {
 		t.data[i] = &simData{producers: map[int64]*simProducing{}}
 	}
@@ -275,15 +275,20 @@ func (t *simTransactions) end(p *simProducer) {
 	})
 }
 
-// carryOut takes what a coordinator has decided.
-func (t *simTransactions) carryOut(broker int, epoch int32, ends []ending) {
+// carryOut takes what a coordinator has decided, as endings.begin does: what is under way is not begun again.
+func (t *simTransactions) carryOut(epoch int32, ends []ending) {
 	for _, e := range ends {
+		k := jobKey{epoch: epoch, id: e.id, producer: e.producer, decided: e.decided}
+		if _, on := t.running[k]; on {
+			continue
+		}
+		t.running[k] = struct{}{}
 		left := len(e.partitions)
 		for _, at := range e.partitions {
-			t.markers = append(t.markers, &simMarker{e, epoch, at, &left, broker})
+			t.markers = append(t.markers, &simMarker{e, epoch, at, &left})
 		}
 		if left == 0 {
-			t.markers = append(t.markers, &simMarker{end: e, epoch: epoch, left: &left, from: broker})
+			t.markers = append(t.markers, &simMarker{end: e, epoch: epoch})
 		}
 	}
 }
@@ -292,7 +297,7 @@ func (t *simTransactions) carryOut(broker int, epoch int32, ends []ending) {
 func (t *simTransactions) deliver() {
 	i := t.w.rng.IntN(len(t.markers))
 	m := t.markers[i]
-	keep := t.w.one(8) // the answer is lost: it is written again
+	keep := m.left != nil && t.w.one(8) // the answer is lost: it is written again
 	if !keep {
 		t.markers = append(t.markers[:i], t.markers[i+1:]...)
 	}
@@ -301,7 +306,7 @@ func (t *simTransactions) deliver() {
 	}
 	switch {
 	case m.at.topic == "":
-		t.finished(m)
+		t.note(m)
 	case m.at.topic == "t":
 		if t.mark(m) && !keep {
 			t.finished(m)
@@ -357,16 +362,33 @@ func (t *simTransactions) markOffsets(m *simMarker, keep bool) {
 	})
 }
 
-// finished tells the coordinator when the last partition has its marker.
+// finished notes that a partition has its marker. After the last the coordinator is told.
 func (t *simTransactions) finished(m *simMarker) {
-	if *m.left--; *m.left > 0 {
-		return
+	if *m.left--; *m.left == 0 {
+		t.markers = append(t.markers, &simMarker{end: m.end, epoch: m.epoch})
 	}
-	s := t.w.shards[m.from][simTxns]
-	if s.core == nil || s.epoch != m.epoch {
+}
+
+// note tells the coordinator that the transaction has ended everywhere, as often as it takes while it leads.
+func (t *simTransactions) note(m *simMarker) {
+	k := jobKey{epoch: m.epoch, id: m.end.id, producer: m.end.producer, decided: m.end.decided}
+	l := t.w.logs[simTxns]
+	s := t.w.shards[l.leader][simTxns]
+	if m.epoch != l.epoch {
+		delete(t.running, k)
 		return // whoever has read the decision back carries it out again
 	}
-	t.w.turn(s, txnEnded{id: m.end.id, producer: m.end.producer}, func(any, error) {})
+	if s.core == nil && !t.w.load(s) || s.epoch != m.epoch {
+		t.markers = append(t.markers, m)
+		return
+	}
+	t.w.turn(s, txnEnded{id: m.end.id, producer: m.end.producer}, func(_ any, err error) {
+		if err != nil {
+			t.markers = append(t.markers, m)
+			return
+		}
+		delete(t.running, k)
+	})
 }
 
 // settled says what is still open, once everything has had its time.

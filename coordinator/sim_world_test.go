@@ -302,7 +302,7 @@ func (w *simWorld) turn(s *simShard, body any, done func(result any, err error))
 	if out.cut {
 		w.cut(w.logs[s.kind], s.core.(cutter).redundant())
 	}
-	w.txns.carryOut(s.broker, epoch, out.ends)
+	w.txns.carryOut(epoch, out.ends)
 	for _, r := range out.replies {
 		call := s.open[r.ticket]
 		if call == nil {

@@ -90,7 +90,7 @@ func (x *transaction) exhausted() bool { return x.producer.Epoch >= epochLimit }
 
 // end is what has to be done in the partitions.
 func (x *transaction) end() ending {
-	return ending{id: x.id, producer: x.producer, commit: x.state == TxnPrepareCommit, version: x.version, partitions: x.sorted()}
+	return ending{id: x.id, producer: x.producer, commit: x.state == TxnPrepareCommit, version: x.version, partitions: x.sorted(), decided: x.updated}
 }
 
 // Records of the transaction topic, in Kafka's format: key version 0, the transactional id; value version 1, of which both
