@@ -31,6 +31,7 @@ type fetchTarget struct {
 	maxBytes         int32
 	currentEpoch     int32
 	lastFetchedEpoch int32
+	logStart         int64              // of a follower
 	complaint        *replica.Complaint // of a follower, nil: none
 	inSession        *sessionPart
 	told             int64 // high watermark that the session's last answer told; -1: none
@@ -297,7 +298,7 @@ func (op *fetchOp) readRequest(t *fetchTarget, left int, minOne bool) replica.Re
 	return replica.ReadRequest{
 		Offset: t.offset, MaxBytes: min(int(max(t.maxBytes, 0)), left), MinOne: minOne, Isolation: op.req.IsolationLevel,
 		CurrentEpoch: t.currentEpoch, LastFetchedEpoch: t.lastFetchedEpoch, ReplicaID: op.replica, ReplicaEpoch: op.brokerEpoch,
-		AnyReplica: op.req.Version >= 11, Complaint: t.complaint,
+		AnyReplica: op.req.Version >= 11, LogStart: t.logStart, Complaint: t.complaint,
 	}
 }
 
@@ -379,7 +380,7 @@ func (s *Server) fetchContext(r *request, op *fetchOp, now int64) {
 	for p := x.order.next; p != &x.order; p = p.next {
 		op.targets = append(op.targets, fetchTarget{
 			key: p.key, offset: p.offset, maxBytes: p.maxBytes, currentEpoch: p.currentEpoch,
-			lastFetchedEpoch: p.lastFetchedEpoch, complaint: p.complaint, inSession: p, told: p.toldHW,
+			lastFetchedEpoch: p.lastFetchedEpoch, logStart: p.logStart, complaint: p.complaint, inSession: p, told: p.toldHW,
 		})
 		p.complaint = lasting(p.complaint)
 	}
@@ -397,7 +398,7 @@ func (op *fetchOp) fromRequest() {
 				offset: p.FetchOffset, maxBytes: p.PartitionMaxBytes,
 				currentEpoch: p.CurrentLeaderEpoch, lastFetchedEpoch: p.LastFetchedEpoch,
 			}
-			target.complaint = complaintOf(p)
+			target.logStart, target.complaint = p.LogStartOffset, complaintOf(p)
 			if at, again := op.find(target.key); again {
 				op.targets[at] = target
 				continue
@@ -480,7 +481,7 @@ func (op *fetchOp) open(s *Server, usesIDs bool, now int64) {
 		}
 		p := &sessionPart{
 			key: key, offset: t.offset, maxBytes: t.maxBytes, currentEpoch: t.currentEpoch,
-			lastFetchedEpoch: t.lastFetchedEpoch, complaint: lasting(t.complaint), toldHW: -1, toldLogStart: -1, toldRemoteEnd: replica.NoOffset,
+			lastFetchedEpoch: t.lastFetchedEpoch, logStart: t.logStart, complaint: lasting(t.complaint), toldHW: -1, toldLogStart: -1, toldRemoteEnd: replica.NoOffset,
 		}
 		x.addLocked(p)
 		t.key, t.inSession = key, p
@@ -519,7 +520,7 @@ func (x *session) updateLocked(q *kmsg.FetchRequest) {
 			}
 			p.offset, p.maxBytes = a.FetchOffset, a.PartitionMaxBytes
 			p.currentEpoch, p.lastFetchedEpoch = a.CurrentLeaderEpoch, a.LastFetchedEpoch
-			p.complaint = complaintOf(a)
+			p.logStart, p.complaint = a.LogStartOffset, complaintOf(a)
 		}
 	}
 	for i := range q.ForgottenTopics {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,13 +19,13 @@ import (
 // Controller makes calls on the node that leads the metadata quorum, over Kafka's protocol: for the broker itself, as
 // meta.Controller, and for clients whose requests are forwarded. It is safe for concurrent use.
 type Controller struct {
-	pool      *peer.Pool
-	bootstrap []string
-	image     atomic.Pointer[func() *meta.Image]
+	pool  *peer.Pool
+	image atomic.Pointer[func() *meta.Image]
 
-	mu   sync.Mutex // guards the following
-	hint string     // the controller's address, as a broker that was asked has named it
-	next int        // of bootstrap
+	mu        sync.Mutex // guards the following
+	bootstrap []string
+	hint      string // the controller's address, as a broker that was asked has named it
+	next      int    // of bootstrap
 }
 
 var _ meta.Controller = (*Controller)(nil)
@@ -37,6 +38,18 @@ func NewController(pool *peer.Pool, bootstrap []string) *Controller {
 
 // Watch lets calls end early when the image names another controller than the one they wait for.
 func (c *Controller) Watch(image func() *meta.Image) { c.image.Store(&image) }
+
+// AddBootstrap names further brokers to ask, and reports whether there is anybody to ask at all.
+func (c *Controller) AddBootstrap(addresses []string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, address := range addresses {
+		if !slices.Contains(c.bootstrap, address) {
+			c.bootstrap = append(slices.Clip(c.bootstrap), address)
+		}
+	}
+	return len(c.bootstrap) > 0
+}
 
 // attemptMax bounds one call: beyond it whoever was asked is taken for gone, and the caller tries again.
 const attemptMax = 5 * time.Second

@@ -38,6 +38,7 @@ var internalErrors = map[string]string{
 	"conf.ErrInvalid":              "meta answers ErrInvalidConfig with its message",
 	"meta.ErrCorrupt":              "start-up refuses",
 	"meta.ErrVersion":              "start-up refuses",
+	"meta.ErrNoWayIn":              "the process ends",
 	"meta.ErrState":                "a command that contradicts the image: logged by the state machine",
 	"tier.ErrFenced":               "the tier manager resigns",
 	"tier.ErrConflict":             "the tier manager reads the manifest again",

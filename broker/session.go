@@ -32,6 +32,7 @@ type sessionPart struct {
 	maxBytes         int32
 	currentEpoch     int32
 	lastFetchedEpoch int32
+	logStart         int64              // of a follower
 	complaint        *replica.Complaint // of a follower's own damage, nil: none
 	toldHW           int64              // -1 forces the partition into the next answer
 	toldLogStart     int64

@@ -4,11 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/varvelog/varve/integration/nodetest"
 )
@@ -122,6 +126,119 @@ func TestNodesJoinAndLeaveARunningCluster(t *testing.T) {
 	c.Node(2).Restart()
 	c.WaitInSync(time.Minute, "events")
 	s.verify(c)
+}
+
+// A voter that has lost its disk is let in again once its vote was taken away, though its settings name the voters only: they
+// say where brokers listen.
+func TestAWipedVoterComesBackByItsVoters(t *testing.T) {
+	c, s := startStreamed(t, nodetest.ClusterOptions{})
+	s.progress(100)
+	n := c.Node(3)
+	n.Kill()
+	if err := os.RemoveAll(n.DataDir()); err != nil {
+		t.Fatal(err)
+	}
+	n.Launch()
+	expectEnd(t, n, "varve cluster voters remove 3")
+	mustVarve(t, c, "cluster", "voters", "remove", "3")
+	n.Restart()
+	awaitNodes(t, c, func(nodes map[int32]described) bool {
+		return nodes[3].State == "active" && slices.Contains(nodes[3].Roles, "observer")
+	})
+	c.WaitInSync(time.Minute, "events")
+	s.progress(100)
+	mustVarve(t, c, "cluster", "voters", "add", "3")
+	awaitNodes(t, c, func(nodes map[int32]described) bool { return slices.Contains(nodes[3].Roles, "voter") })
+	c.Node(1).Kill()
+	s.progress(100)
+	c.Node(1).Restart()
+	c.WaitInSync(time.Minute, "events")
+	s.verify(c)
+}
+
+// A node that was started alone, with data on its disk and in the bucket, becomes one of three.
+func TestASingleNodeGrowsIntoACluster(t *testing.T) {
+	c := nodetest.StartAlone(t, nodetest.ClusterOptions{})
+	topics := []string{"plain", "tiered"}
+	c.CreateTopic("plain", 2, 1, nil)
+	c.CreateTopic("tiered", 2, 1, map[string]string{"remote.storage.enable": "true", "internal.segment.bytes": "20000", "local.retention.ms": "1000", "retention.ms": "-1"})
+	sent := map[string]int{}
+	produce := func(n int) {
+		t.Helper()
+		cl := c.Client(kgo.RequiredAcks(kgo.AllISRAcks()))
+		defer cl.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		for _, topic := range topics {
+			for range n {
+				r := &kgo.Record{Topic: topic, Value: fmt.Appendf(nil, "%s-%d-%0200d", topic, sent[topic], 0)}
+				if err := cl.ProduceSync(ctx, r).FirstErr(); err != nil {
+					t.Fatal(err)
+				}
+				sent[topic]++
+			}
+		}
+	}
+	verify := func() {
+		t.Helper()
+		cl := c.Client(kgo.ConsumeTopics(topics...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+		defer cl.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		seen := map[string]bool{}
+		for len(seen) < sent["plain"]+sent["tiered"] {
+			f := cl.PollFetches(ctx)
+			if err := ctx.Err(); err != nil {
+				t.Fatalf("%d of %v records: %v", len(seen), sent, err)
+			}
+			f.EachRecord(func(r *kgo.Record) { seen[string(r.Value)] = true })
+		}
+	}
+	produce(300)
+	c.Relaunch(1, nil)
+	produce(50)
+	for id := int32(2); id <= 3; id++ {
+		c.Join(id, nil)
+	}
+	for _, id := range []string{"2", "3"} {
+		mustVarve(t, c, "cluster", "voters", "add", id)
+	}
+	awaitNodes(t, c, func(nodes map[int32]described) bool {
+		return len(nodes) == 3 && slices.Contains(nodes[2].Roles, "voter") && slices.Contains(nodes[3].Roles, "voter")
+	})
+	var change kadm.AlterPartitionAssignmentsReq
+	for _, topic := range topics {
+		for p := range int32(2) {
+			change.Assign(topic, p, []int32{1, 2, 3})
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if resp, err := c.Admin().AlterPartitionAssignments(ctx, change); err != nil || resp.Error() != nil {
+		t.Fatal(err, resp.Error())
+	}
+	nodetest.Eventually(t, time.Minute, "three replicas are in sync", func() error {
+		for _, topic := range topics {
+			m, err := c.Metadata(1, topic)
+			if err != nil {
+				return err
+			}
+			for _, p := range m.Topics[topic].Partitions {
+				if len(p.ISR) != 3 {
+					return fmt.Errorf("%s-%d: %v of %v", topic, p.Partition, p.ISR, p.Replicas)
+				}
+			}
+		}
+		return nil
+	})
+	produce(50)
+	verify()
+	// The first is dispensable now.
+	c.Node(1).Kill()
+	produce(50)
+	verify()
+	c.Node(1).Restart()
+	c.WaitInSync(time.Minute, topics...)
 }
 
 // A node whose data is another cluster's is refused, and says why.

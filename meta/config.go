@@ -75,6 +75,10 @@ type Deps struct {
 	// balancer; what it does not know counts as 0. nil means that replicas are
 	// only counted.
 	Sizes func(ctx context.Context) (map[topic.Partition]int64, error)
+	// Existing is told where brokers of a cluster listen in which this node turns
+	// out to have no vote though its settings say so; it reports whether the
+	// Controller has anybody to ask now. nil: whoever it has must do.
+	Existing func(brokers []string) bool
 	// Logger; nil discards.
 	Logger *slog.Logger
 	// Fatal is called once, from a goroutine of its own, when the log store has

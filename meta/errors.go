@@ -80,6 +80,9 @@ var (
 	ErrStale = errors.New("metadata changed under the decision")
 	// ErrClosed is returned after Close.
 	ErrClosed = errors.New("metadata node is closed")
+	// ErrNoWayIn is returned when a node is to join a cluster and nobody has
+	// said where a broker of it listens; the process should exit.
+	ErrNoWayIn = errors.New("no way to join the cluster is known")
 	// ErrFailed is returned after the log store failed; the process should exit.
 	ErrFailed = errors.New("metadata node has failed")
 	// ErrCorrupt is returned when the log, a snapshot or a command is damaged.

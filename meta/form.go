@@ -2,9 +2,12 @@ package meta
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -99,14 +102,17 @@ func (n *Node) form(s *stream) {
 		founders := who.founders
 		if founders == nil {
 			var verdict formation
-			verdict, founders = decideFormation(n.cfg.NodeID, who.directory, n.cfg.Voters, n.greetAll(s, warned))
+			answers := n.greetAll(s, warned)
+			verdict, founders = decideFormation(n.cfg.NodeID, who.directory, n.cfg.Voters, answers)
 			switch verdict {
 			case formJoin:
-				n.log.Info("the cluster exists and this node has no vote in it: it joins when its broker registers")
+				if err := n.joinThrough(brokersOf(answers)); err != nil {
+					n.fail(err)
+				}
 				return
 			case formRefuse:
-				n.fail(fmt.Errorf("%w: node %d votes in a cluster that exists, but not with this directory: if the old one is lost, remove the voter (kafka-metadata-quorum remove-controller) and start again",
-					ErrDirectoryReplaced, n.cfg.NodeID))
+				n.fail(fmt.Errorf("%w: node %d votes in a cluster that exists, but not with this directory: if the old one is lost, remove the voter (varve cluster voters remove %d, or kafka-metadata-quorum remove-controller) and start again",
+					ErrDirectoryReplaced, n.cfg.NodeID, n.cfg.NodeID))
 				return
 			case formFound:
 				who.founders = founders
@@ -128,6 +134,29 @@ func (n *Node) form(s *stream) {
 			return
 		}
 	}
+}
+
+// brokersOf are the brokers that the answers name, each once.
+func brokersOf(answers map[int32]greeting) []string {
+	var all []string
+	for _, id := range sortedIDs(answers) {
+		for _, address := range answers[id].Brokers {
+			if !slices.Contains(all, address) {
+				all = append(all, address)
+			}
+		}
+	}
+	return all
+}
+
+// joinThrough says by which brokers this node, which has no vote, can register.
+func (n *Node) joinThrough(brokers []string) error {
+	if n.deps.Existing != nil && !n.deps.Existing(brokers) {
+		return fmt.Errorf("%w: the cluster of controller.quorum.voters exists, node %d has no vote in it, and nobody says where its brokers listen: name some in controller.quorum.bootstrap.servers (--join) and start again",
+			ErrNoWayIn, n.cfg.NodeID)
+	}
+	n.log.Info("the cluster exists and this node has no vote in it: it joins when its broker registers", "brokers", brokers)
+	return nil
 }
 
 // greetAll asks every other voter at once.
@@ -166,6 +195,12 @@ func (n *Node) greeting() greeting {
 	if !has {
 		return g
 	}
+	img := n.Image()
+	for _, id := range sortedIDs(img.Brokers) {
+		if b := img.Brokers[id]; !b.Fenced && b.Host != "" && len(g.Brokers) < greetBrokersMax {
+			g.Brokers = append(g.Brokers, net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port))))
+		}
+	}
 	servers, err := n.servers()
 	if err != nil {
 		return g
@@ -180,7 +215,12 @@ func (n *Node) greeting() greeting {
 
 // found begins the log with the first quorum.
 func (n *Node) found() error {
-	if err := n.raft.BootstrapCluster(raft.Configuration{Servers: n.voters()}).Error(); err != nil {
+	switch err := n.raft.BootstrapCluster(raft.Configuration{Servers: n.voters()}).Error(); {
+	case errors.Is(err, raft.ErrCantBootstrap):
+		// Another founder was faster and has asked for this node's vote, so that
+		// raft has a term already. All founders begin with the same, and its log comes.
+		n.log.Info("another node has begun the quorum")
+	case err != nil:
 		return fmt.Errorf("bootstrap: %w", err)
 	}
 	who, _ := n.founding.get()

@@ -10,9 +10,12 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
+	"log/slog"
 	"math/big"
 	"net"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -56,9 +59,13 @@ func TestOnlyAVoterThatIsKnownFounds(t *testing.T) {
 }
 
 func TestGreetingsSurviveTheWire(t *testing.T) {
-	g := greeting{NodeID: 7, Directory: topic.ID{1}, Formed: true, ClusterID: "c", Founders: map[int32]topic.ID{1: {2}, 7: {1}}, Voters: []int32{1, 7}}
+	g := greeting{NodeID: 7, Directory: topic.ID{1}, Formed: true, ClusterID: "c", Founders: map[int32]topic.ID{1: {2}, 7: {1}}, Voters: []int32{1, 7}, Brokers: []string{"a:1", "b:2"}}
+	old, err := readGreeting(bytes.NewReader(g.encodeAs(1)))
+	if err != nil || len(old.Voters) != 2 || old.Brokers != nil || old.version != 1 {
+		t.Fatalf("of the release before: %+v, %v", old, err)
+	}
 	got, err := readGreeting(bytes.NewReader(g.encode()))
-	if err != nil || got.NodeID != 7 || !got.Formed || got.ClusterID != "c" || len(got.Founders) != 2 || got.Founders[7] != g.Directory || len(got.Voters) != 2 {
+	if err != nil || got.NodeID != 7 || !got.Formed || got.ClusterID != "c" || len(got.Founders) != 2 || got.Founders[7] != g.Directory || len(got.Voters) != 2 || !slices.Equal(got.Brokers, g.Brokers) {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	b := g.encode()
@@ -67,6 +74,20 @@ func TestGreetingsSurviveTheWire(t *testing.T) {
 		damaged[i] ^= 0x10
 		if _, err := readGreeting(bytes.NewReader(damaged)); err == nil {
 			t.Errorf("read with byte %d damaged", i)
+		}
+	}
+}
+
+func TestANodeThatCannotJoinSaysWhatToSet(t *testing.T) {
+	brokers := brokersOf(map[int32]greeting{2: {Brokers: []string{"b:1", "a:1"}}, 1: {Brokers: []string{"a:1"}}})
+	if !slices.Equal(brokers, []string{"a:1", "b:1"}) {
+		t.Errorf("brokers are %v", brokers)
+	}
+	for _, there := range []bool{true, false} {
+		n := &Node{cfg: Config{NodeID: 3}, log: slog.New(slog.DiscardHandler), deps: Deps{Existing: func(got []string) bool { return there }}}
+		err := n.joinThrough(brokers)
+		if there && err != nil || !there && (!errors.Is(err, ErrNoWayIn) || !strings.Contains(err.Error(), "controller.quorum.bootstrap.servers")) {
+			t.Errorf("somebody to ask %t: %v", there, err)
 		}
 	}
 }

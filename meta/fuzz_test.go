@@ -77,9 +77,11 @@ func FuzzIdentity(f *testing.F) {
 }
 
 func FuzzGreeting(f *testing.F) {
-	g := greeting{NodeID: 7, Directory: idA, Formed: true, ClusterID: "c", Founders: map[int32]topic.ID{1: idA, 7: idB}, Voters: []int32{1, 7}}
-	b := g.encode()
-	f.Add(b[4 : len(b)-4])
+	g := greeting{NodeID: 7, Directory: idA, Formed: true, ClusterID: "c", Founders: map[int32]topic.ID{1: idA, 7: idB}, Voters: []int32{1, 7}, Brokers: []string{"h:9092"}}
+	for v := range uint8(greetVersion) {
+		b := g.encodeAs(v + 1)
+		f.Add(b[4 : len(b)-4])
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		b = sum(b)
 		var g greeting
@@ -91,7 +93,7 @@ func FuzzGreeting(f *testing.F) {
 			}
 			return
 		}
-		if again := g.encode(); !bytes.Equal(again[4:], b) {
+		if again := g.encodeAs(g.version); !bytes.Equal(again[4:], b) {
 			t.Fatalf("%x becomes %x", b, again[4:])
 		}
 	})

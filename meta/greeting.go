@@ -27,6 +27,11 @@ type greeting struct {
 	Founders map[int32]topic.ID
 	// Voters are who votes now, as far as the node's log goes.
 	Voters []int32
+	// Brokers are where brokers of the cluster listen, as host:port: a node that
+	// has no vote there joins through them. Since version 2.
+	Brokers []string
+
+	version uint8 // in which it came
 }
 
 const (
@@ -34,16 +39,21 @@ const (
 	// Format: do not renumber.
 	greetByte = 'V'
 	// greetVersion is the version this release writes. Format: do not renumber.
-	greetVersion = 1
+	greetVersion = 2
 	// greetBytesMax bounds what is read of a greeting.
 	greetBytesMax = 64 << 10
+	// greetBrokersMax bounds how many brokers are named.
+	greetBrokersMax = 16
 	// greetTimeout bounds one greeting and its answer.
 	greetTimeout = 3 * time.Second
 )
 
-func (g *greeting) encode() []byte {
+func (g *greeting) encode() []byte { return g.encodeAs(greetVersion) }
+
+// encodeAs is for who reads no later version.
+func (g *greeting) encodeAs(version uint8) []byte {
 	e := encoder{b: make([]byte, 4, 128)}
-	e.u8(greetVersion)
+	e.u8(version)
 	e.int(int64(g.NodeID))
 	e.id(g.Directory)
 	e.flag(g.Formed)
@@ -54,6 +64,12 @@ func (g *greeting) encode() []byte {
 		e.id(g.Founders[id])
 	}
 	e.ids(g.Voters)
+	if version >= 2 {
+		e.count(len(g.Brokers))
+		for _, address := range g.Brokers {
+			e.str(address)
+		}
+	}
 	e.b = binary.BigEndian.AppendUint32(e.b, crc32.Checksum(e.b[4:], castagnoli))
 	binary.BigEndian.PutUint32(e.b, uint32(len(e.b)-4))
 	return e.b
@@ -66,10 +82,11 @@ func decodeGreeting(b []byte) (greeting, error) {
 		return greeting{}, err
 	}
 	d := decoder{b: body}
-	if v := d.u8(); v != greetVersion {
-		return greeting{}, fmt.Errorf("%w: greeting version %d, this release reads %d", ErrVersion, v, greetVersion)
+	v := d.u8()
+	if v != greetVersion && v != greetVersion-1 {
+		return greeting{}, fmt.Errorf("%w: greeting version %d, this release reads %d and %d", ErrVersion, v, greetVersion-1, greetVersion)
 	}
-	g := greeting{NodeID: d.i32(), Directory: d.id(), Formed: d.flag(), ClusterID: d.str()}
+	g := greeting{version: v, NodeID: d.i32(), Directory: d.id(), Formed: d.flag(), ClusterID: d.str()}
 	if n := d.count(17); n > 0 {
 		g.Founders = make(map[int32]topic.ID, n)
 		last := int32(-1)
@@ -83,6 +100,11 @@ func decodeGreeting(b []byte) (greeting, error) {
 		}
 	}
 	g.Voters = d.ids()
+	if v >= 2 {
+		for range d.count(1) {
+			g.Brokers = append(g.Brokers, d.str())
+		}
+	}
 	return g, d.end()
 }
 
@@ -113,11 +135,22 @@ func answerGreeting(c net.Conn, answer func(greeting) greeting) {
 		return
 	}
 	reply := answer(g)
-	_, _ = c.Write(reply.encode()) // the other asks again
+	_, _ = c.Write(reply.encodeAs(g.version)) // the other asks again
 }
 
-// greet asks the node at address.
+// greet asks the node at address. One of the release before this one does not
+// answer what it cannot read, and is asked again as it was by its own.
 func (s *stream) greet(ctx context.Context, address string, g greeting) (greeting, error) {
+	reply, err := s.greetAs(ctx, greetVersion, address, g)
+	if err != nil && ctx.Err() == nil {
+		if reply, err := s.greetAs(ctx, greetVersion-1, address, g); err == nil {
+			return reply, nil
+		}
+	}
+	return reply, err
+}
+
+func (s *stream) greetAs(ctx context.Context, version uint8, address string, g greeting) (greeting, error) {
 	ctx, cancel := context.WithTimeout(ctx, greetTimeout)
 	defer cancel()
 	c, err := s.dial(ctx, address)
@@ -126,7 +159,7 @@ func (s *stream) greet(ctx context.Context, address string, g greeting) (greetin
 	}
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 	defer stop()
-	_, err = c.Write(append([]byte{greetByte}, g.encode()...))
+	_, err = c.Write(append([]byte{greetByte}, g.encodeAs(version)...))
 	var reply greeting
 	if err == nil {
 		reply, err = readGreeting(c)

@@ -495,6 +495,7 @@ func (x *clusterPeer) read(r *kmsg.FetchRequest, w *Waiter) (resp *kmsg.FetchRes
 			res, err = p.Read(ReadRequest{
 				Offset: a.FetchOffset, MaxBytes: int(a.PartitionMaxBytes), MinOne: true, CurrentEpoch: a.CurrentLeaderEpoch,
 				LastFetchedEpoch: a.LastFetchedEpoch, ReplicaID: r.ReplicaState.ID, ReplicaEpoch: r.ReplicaState.Epoch,
+				LogStart:  a.LogStartOffset,
 				Complaint: &Complaint{Damaged: tagged(&a.UnknownTags, peer.TagDamaged), Refused: tagged(&a.UnknownTags, peer.TagRefused)}, AnyReplica: true,
 			})
 			damaged := tagged(&a.UnknownTags, peer.TagDamaged)

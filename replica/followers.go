@@ -22,7 +22,7 @@ func (p *Partition) fetchedBy(r ReadRequest, o hot.Offsets, res *ReadResult) err
 		return role.err
 	}
 	known, moved := p.isr.Fetched(isr.Fetch{
-		ID: r.ReplicaID, BrokerEpoch: r.ReplicaEpoch, LeaderEpoch: r.CurrentEpoch, End: end, LeaderEnd: o.End, Now: p.m.steady(),
+		ID: r.ReplicaID, BrokerEpoch: r.ReplicaEpoch, LeaderEpoch: r.CurrentEpoch, End: end, LogStart: r.LogStart, LeaderEnd: o.End, Now: p.m.steady(),
 	})
 	// An in-sync follower that keeps up, nearly every fetch, is not looked at twice.
 	wants := known && p.isr.Misplaced(r.ReplicaID) && p.isr.Wants(p.m.cluster(o.End))
@@ -41,8 +41,9 @@ func (p *Partition) fetchedBy(r ReadRequest, o hot.Offsets, res *ReadResult) err
 }
 
 // PreferredReplica names the follower that a consumer in a rack should rather read an offset from: an in-sync one in that rack
-// which has the offset, the most advanced of several. NoReplica when it should stay here: there is none, or this broker is
-// in the rack itself (KIP-392).
+// which has the offset, the most advanced of several. Its log may start behind it, too: where records were deleted of which
+// this broker, as a new leader, has not heard. NoReplica when the consumer should stay here: there is none, or this broker is in
+// the rack itself (KIP-392).
 func (p *Partition) PreferredReplica(rack string, offset int64) int32 {
 	if rack == "" {
 		return NoReplica
@@ -59,7 +60,7 @@ func (p *Partition) PreferredReplica(rack string, offset int64) int32 {
 		if !ok || id == p.m.config.NodeID || b.Rack != rack || !b.Active() {
 			continue
 		}
-		if end := p.isr.End(id); end > most {
+		if end := p.isr.End(id); end > most && p.isr.Serves(id, offset) {
 			best, most = id, end
 		}
 	}

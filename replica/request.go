@@ -69,6 +69,7 @@ type ReadRequest struct {
 	LastFetchedEpoch int32      // epoch of the last record the reader has; NoEpoch: not given
 	ReplicaID        int32      // NoReplica for clients; any other id reads to the log's end and says what that replica has
 	ReplicaEpoch     int64      // broker epoch of that replica (KIP-903); NoBrokerEpoch: not given. Clients: not looked at
+	LogStart         int64      // of that replica
 	Complaint        *Complaint // what that replica says of damage; nil: nothing
 	AnyReplica       bool       // a client may be answered by a follower (KIP-392: Fetch from version 11 on)
 }

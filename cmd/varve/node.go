@@ -228,7 +228,7 @@ func (n *node) openMeta(ctx context.Context) (err error) {
 	}
 	deps := meta.Deps{Transport: n.transport, Logger: n.log.With("room", "meta"), Fatal: n.fail}
 	if n.clustered() {
-		deps.Controller, deps.Probe, deps.Sizes = n.control, probeBroker, n.sizes
+		deps.Controller, deps.Probe, deps.Sizes, deps.Existing = n.control, probeBroker, n.sizes, n.control.AddBootstrap
 	}
 	n.meta, err = meta.Open(cfg, deps)
 	if err != nil {

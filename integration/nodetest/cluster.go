@@ -60,19 +60,7 @@ func StartCluster(t T, options ClusterOptions) *Cluster {
 	if options.Nodes == 0 {
 		options.Nodes = 3
 	}
-	if options.Dir == "" {
-		options.Dir = t.TempDir()
-	}
-	if options.Store == "" {
-		options.Store = "file://" + filepath.Join(options.Dir, "bucket")
-	}
-	if options.Host == nil {
-		options.Host = func(int32) string { return "127.0.0.1" }
-	}
-	if options.Binary == nil {
-		options.Binary = func(int32) (string, error) { return Binary() }
-	}
-	c := &Cluster{t: t, options: options, nodes: map[int32]*Node{}, ports: map[int32]ports{}}
+	c := newCluster(t, options)
 	var voters []string
 	for id := int32(1); id <= int32(options.Nodes); id++ {
 		voters = append(voters, fmt.Sprintf("%d@%s", id, c.address(id, c.portsOf(id).controller)))
@@ -85,6 +73,41 @@ func StartCluster(t T, options ClusterOptions) *Cluster {
 		n.awaitReady()
 	}
 	return c
+}
+
+// StartAlone starts one node that knows of no others: it has no listener for a
+// quorum. Relaunch gives it one.
+func StartAlone(t T, options ClusterOptions) *Cluster {
+	t.Helper()
+	c := newCluster(t, options)
+	c.launch(1, map[string]string{"listeners": "PLAINTEXT://" + c.address(1, c.portsOf(1).kafka)}).awaitReady()
+	return c
+}
+
+// Relaunch stops a node and starts it again with the settings of a cluster's node, and these.
+func (c *Cluster) Relaunch(id int32, settings map[string]string) *Node {
+	c.t.Helper()
+	c.nodes[id].Stop()
+	n := c.launch(id, settings)
+	n.awaitReady()
+	return n
+}
+
+func newCluster(t T, options ClusterOptions) *Cluster {
+	t.Helper()
+	if options.Dir == "" {
+		options.Dir = t.TempDir()
+	}
+	if options.Store == "" {
+		options.Store = "file://" + filepath.Join(options.Dir, "bucket")
+	}
+	if options.Host == nil {
+		options.Host = func(int32) string { return "127.0.0.1" }
+	}
+	if options.Binary == nil {
+		options.Binary = func(int32) (string, error) { return Binary() }
+	}
+	return &Cluster{t: t, options: options, nodes: map[int32]*Node{}, ports: map[int32]ports{}}
 }
 
 // portsOf chooses a node's ports once. They lie below those that the kernel

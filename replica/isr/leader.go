@@ -44,6 +44,7 @@ type Leader struct {
 // follower is what the leader knows of another replica, in this leader epoch only. Times are steady milliseconds.
 type follower struct {
 	brokerEpoch int64
+	logStart    int64
 	end         int64
 	caughtUp    int64 // the latest time of which it is known that it had then all that the leader had
 	fetched     int64 // when it fetched last
@@ -56,6 +57,7 @@ type Fetch struct {
 	BrokerEpoch int64
 	LeaderEpoch int32
 	End         int64 // with what is damaged there, and what follows it, taken off: it does not have that
+	LogStart    int64 // the follower's
 	LeaderEnd   int64 // this replica's end, counted or not
 	Now         int64 // steady milliseconds
 }
@@ -302,7 +304,7 @@ func (s *Leader) Fetched(f Fetch) (known, moved bool) {
 	case !ok || f.BrokerEpoch > old.brokerEpoch:
 		old = follower{caughtUp: s.caughtUp(f.ID), leaderEnd: NoProgress}
 	}
-	next := follower{brokerEpoch: f.BrokerEpoch, end: f.End, caughtUp: old.caughtUp, fetched: f.Now, leaderEnd: f.LeaderEnd}
+	next := follower{brokerEpoch: f.BrokerEpoch, logStart: f.LogStart, end: f.End, caughtUp: old.caughtUp, fetched: f.Now, leaderEnd: f.LeaderEnd}
 	switch {
 	case f.End >= f.LeaderEnd:
 		next.caughtUp = max(old.caughtUp, f.Now)
@@ -358,6 +360,12 @@ func (s *Leader) Own() int64 { return s.own }
 
 // End is a replica's counted end, NoProgress while none is known in this epoch.
 func (s *Leader) End(id int32) int64 { return s.endOf(id) }
+
+// Serves says whether a follower's log, as far as its last fetch in this epoch tells, reaches from an offset or before to there.
+func (s *Leader) Serves(id int32, offset int64) bool {
+	f, ok := s.followers[id]
+	return ok && f.logStart <= offset && offset <= f.end
+}
 
 // PartitionEpoch is that of the newest change of the partition known here; a proposal was made under it.
 func (s *Leader) PartitionEpoch() int32 { return s.partitionEpoch }

@@ -254,6 +254,19 @@ func TestWhoLostRecordsIsNamedSoThatNobodyElectsHim(t *testing.T) {
 	}
 }
 
+func TestFollowerServesWhatItsLogReachesFrom(t *testing.T) {
+	s := led(1, []int32{1, 2}, []int32{1, 2})
+	if s.Serves(2, 100) {
+		t.Fatal("it has not fetched in this epoch")
+	}
+	s.Fetched(Fetch{ID: 2, BrokerEpoch: 9, LeaderEpoch: 5, End: 200, LogStart: 150, LeaderEnd: 400, Now: 1})
+	for offset, want := range map[int64]bool{149: false, 150: true, 200: true, 201: false} {
+		if s.Serves(2, offset) != want {
+			t.Errorf("offset %d: %t", offset, !want)
+		}
+	}
+}
+
 func TestFencedBrokerIsNotProposed(t *testing.T) {
 	s := led(1, []int32{1, 2}, []int32{1})
 	s.Fetched(Fetch{ID: 2, BrokerEpoch: 9, LeaderEpoch: 5, End: 400, LeaderEnd: 400, Now: 1})
