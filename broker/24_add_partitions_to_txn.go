@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"sync"
+
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/varvelog/varve/coordinator"
@@ -35,14 +37,26 @@ func (s *Server) addPartitionsToTxn(r *request, q *kmsg.AddPartitionsToTxnReques
 		}
 		return resp, nil
 	}
+	// All at once: what they change is in one append of the coordinator's log, for each of its partitions.
+	out := make([]kmsg.AddPartitionsToTxnResponseTransaction, len(q.Transactions))
+	var wait sync.WaitGroup
+	turns := make(chan struct{}, txnsAtOnce)
 	for i := range q.Transactions {
-		out := kmsg.NewAddPartitionsToTxnResponseTransaction()
-		out.TransactionalID = q.Transactions[i].TransactionalID
-		out.Topics = s.addPartitions(r, &q.Transactions[i], txnV2)
-		resp.Transactions = append(resp.Transactions, out)
+		turns <- struct{}{}
+		wait.Go(func() {
+			defer func() { <-turns }()
+			out[i] = kmsg.NewAddPartitionsToTxnResponseTransaction()
+			out[i].TransactionalID = q.Transactions[i].TransactionalID
+			out[i].Topics = s.addPartitions(r, &q.Transactions[i], txnV2)
+		})
 	}
+	wait.Wait()
+	resp.Transactions = out
 	return resp, nil
 }
+
+// txnsAtOnce bounds the transactions of one request that are looked at together.
+const txnsAtOnce = 256
 
 // addPartitions puts the partitions of one transaction in, all or none: when one of them does not exist, the others are not
 // attempted.

@@ -20,6 +20,7 @@ type Server struct {
 	budgets   budgets
 	sessions  *sessions
 	shares    *shares
+	txnAsks   txnAsks
 	stats     counters
 	ctx       context.Context // ends with Close
 	cancel    context.CancelFunc
@@ -53,6 +54,7 @@ func New(cfg Config, deps Deps) *Server {
 		listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{}, perIP: map[string]int{},
 	}
 	s.shares = newShares(s, cfg.ShareSessionSlots)
+	s.txnAsks.server = s
 	s.draining = make(chan struct{})
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kmsg"
-
 	"github.com/varvelog/varve/coordinator"
 	"github.com/varvelog/varve/hot/batch"
 	"github.com/varvelog/varve/meta"
@@ -77,38 +75,7 @@ func (s *Server) askTxn(ctx context.Context, id string, who coordinator.Producer
 		}
 		return r.Errs[0]
 	}
-	q := kmsg.NewPtrAddPartitionsToTxnRequest()
-	q.Version = apiAddPartitionsToTxn.max
-	x := kmsg.NewAddPartitionsToTxnRequestTransaction()
-	x.TransactionalID, x.ProducerID, x.ProducerEpoch, x.VerifyOnly = id, who.ID, who.Epoch, !add
-	t := kmsg.NewAddPartitionsToTxnRequestTransactionTopic()
-	t.Topic, t.Partitions = at.Topic, []int32{at.Partition}
-	x.Topics = append(x.Topics, t)
-	q.Transactions = append(q.Transactions, x)
-	resp, err := s.deps.Brokers.Ask(ctx, broker, q)
-	if err != nil {
-		return fmt.Errorf("%w: %w", errTxnUnverified, err)
-	}
-	a, ok := resp.(*kmsg.AddPartitionsToTxnResponse)
-	if !ok || len(a.Transactions) != 1 || len(a.Transactions[0].Topics) != 1 || len(a.Transactions[0].Topics[0].Partitions) != 1 {
-		return fmt.Errorf("%w: broker %d gave no answer", errTxnUnverified, broker)
-	}
-	switch c := a.Transactions[0].Topics[0].Partitions[0].ErrorCode; c {
-	case codeNone:
-		return nil
-	case codeConcurrentTransactions:
-		return coordinator.ErrConcurrentTransactions
-	case codeInvalidProducerIDMapping:
-		return coordinator.ErrInvalidProducerIDMapping
-	case codeProducerFenced, codeInvalidProducerEpoch:
-		return coordinator.ErrProducerFenced
-	case codeTransactionAbortable:
-		return coordinator.ErrTxnAbortable
-	case codeInvalidTxnState:
-		return coordinator.ErrInvalidTxnState
-	default:
-		return fmt.Errorf("%w: broker %d answered with error %d", errTxnUnverified, broker, c)
-	}
+	return s.txnAsks.ask(ctx, broker, &txnAsk{id: id, who: who, at: at, add: add})
 }
 
 // txnCoordinator is the broker that coordinates a transactional id, by the metadata alone.
