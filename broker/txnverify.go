@@ -93,13 +93,18 @@ func (s *Server) txnCoordinator(id string) (int32, error) {
 }
 
 // verified fills in what an append of a transactional batch needs: whether the partition knows of the transaction, or the
-// coordinator does. Batches that are not transactional need nothing.
+// coordinator does. Batches that are not transactional need nothing, and those of the old protocol none when
+// transaction.partition.verification.enable is off.
 func (s *Server) verified(r *request, op *produceOp, p Partition, records []byte, a *replica.AppendRequest) error {
 	b := batch.Batch(records)
 	if op.req.TransactionID == nil || len(b) < batch.HeaderSize || !b.Transactional() || b.ProducerID() < 0 {
 		return nil
 	}
 	a.TxnV2 = r.version >= 12
+	if b := s.settings(); b != nil && !b.TransactionVerification && !a.TxnV2 {
+		a.TxnVerified = true // taken at its word; with KIP-890 the partition gets into the transaction by being asked for
+		return nil
+	}
 	id := p.ID()
 	who := coordinator.Producer{ID: b.ProducerID(), Epoch: b.ProducerEpoch()}
 	err := s.verifyTxn(r.ctx, *op.req.TransactionID, who, coordinator.TxnPartition{Topic: id.Topic, Partition: id.Index}, a.TxnV2,

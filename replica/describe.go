@@ -135,10 +135,11 @@ func (p *Partition) TxnGuard(producerID int64, epoch int16) (guard int32, open b
 	return guard, open, p.fromLog(err)
 }
 
-// Producers lists the producers the partition knows (DescribeProducers).
+// Producers lists the producers the partition knows (DescribeProducers), on followers as on the leader: whoever looks for hanging
+// transactions asks each broker about all that it holds.
 func (p *Partition) Producers() ([]ProducerState, error) {
-	if err := p.role.Load().err; err != nil {
-		return nil, err
+	if role := p.role.Load(); role.final() {
+		return nil, role.err
 	}
 	list, err := p.log.Producers()
 	return list, p.fromLog(err)

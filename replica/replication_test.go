@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
 
 	"github.com/varvelog/varve/hot"
+	"github.com/varvelog/varve/hot/batch"
 	"github.com/varvelog/varve/hot/vfs"
 )
 
@@ -25,6 +27,29 @@ func TestFollowersCopyAndCommit(t *testing.T) {
 			}
 			c.inSync("events", 3)
 			c.same("events")
+		})
+	}
+}
+
+// Every replica can say which producers it knows and which of their transactions are open.
+func TestFollowersKnowTheProducersOfTheirLog(t *testing.T) {
+	c := startCluster(t, 3, hot.Fsync, nil)
+	c.topic("events", []int32{1, 2, 3}, "min.insync.replicas", "2")
+	_, p := c.leader("events")
+	b := batch.NewBuilder(batch.Options{Transactional: true, Producer: &batch.Producer{ID: 7, Epoch: 2}})
+	if err := b.Append(now(), nil, []byte("open"), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Append(slices.Clone([]byte(b.Bytes())), AppendRequest{Acks: 1, Version: 12, Now: now(), TxnVerified: true}); err != nil {
+		t.Fatal(err)
+	}
+	for id := int32(1); id <= 3; id++ {
+		c.wait(fmt.Sprintf("replica %d to know the producer", id), func() bool {
+			list, err := c.held(id, "events").Producers()
+			if err != nil {
+				t.Fatalf("replica %d: %v", id, err)
+			}
+			return len(list) == 1 && list[0].ProducerID == 7 && list[0].Epoch == 2 && list[0].TxnStart == 0
 		})
 	}
 }

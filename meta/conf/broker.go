@@ -107,6 +107,7 @@ type Broker struct {
 	OffsetsLoadBufferBytes                  int32
 	ProducerIDExpirationMillis              int32
 	TransactionMaxTimeoutMillis             int32
+	TransactionVerification                 bool // transaction.partition.verification.enable
 	TransactionStateLogNumPartitions        int32
 	TransactionStateLogSegmentBytes         int32
 	TransactionalIDExpirationMillis         int32
@@ -346,6 +347,7 @@ func (b *Broker) fillGroup(v parsed) {
 	b.OffsetsLoadBufferBytes = v.i32("offsets.load.buffer.size")
 	b.ProducerIDExpirationMillis = v.i32("producer.id.expiration.ms")
 	b.TransactionMaxTimeoutMillis = v.i32("transaction.max.timeout.ms")
+	b.TransactionVerification = v.flag("transaction.partition.verification.enable")
 	b.ShareCoordinatorSnapshotUpdates = v.i32("share.coordinator.snapshot.update.records.per.snapshot")
 	b.ShareCoordinatorStateTopicNumPartitions = v.i32("share.coordinator.state.topic.num.partitions")
 	b.ShareCoordinatorStateTopicSegmentBytes = v.i32("share.coordinator.state.topic.segment.bytes")
