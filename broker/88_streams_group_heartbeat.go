@@ -16,6 +16,7 @@ var apiStreamsGroupHeartbeat = api{key: 88, name: "StreamsGroupHeartbeat", min: 
 
 func (s *Server) streamsGroupHeartbeat(r *request, q *kmsg.StreamsGroupHeartbeatRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrStreamsGroupHeartbeatResponse()
+	resp.AcceptableRecoveryLag, resp.Status = -1, []kmsg.StreamsGroupHeartbeatResponseStatus{}
 	if text := topologyTopics(q.Topology); text != nil {
 		resp.ErrorCode, resp.ErrorMessage = codeStreamsInvalidTopology, text
 		return resp, nil
@@ -50,7 +51,6 @@ func answerStreams(resp *kmsg.StreamsGroupHeartbeatResponse, a *coordinator.Stre
 	resp.MemberID, resp.MemberEpoch, resp.HeartbeatIntervalMillis = a.MemberID, a.MemberEpoch, a.HeartbeatMillis
 	resp.TaskOffsetIntervalMillis, resp.AcceptableRecoveryLag = a.TaskOffsetMillis, a.RecoveryLag
 	resp.EndpointInformationEpoch = a.EndpointEpoch
-	resp.Status = []kmsg.StreamsGroupHeartbeatResponseStatus{}
 	for _, x := range a.Status {
 		st := kmsg.NewStreamsGroupHeartbeatResponseStatus()
 		st.StatusCode, st.StatusDetail = x.Code, x.Detail

@@ -22,9 +22,6 @@ func (s *Server) streamsGroupDescribe(r *request, q *kmsg.StreamsGroupDescribeRe
 		d, err := s.deps.Groups.DescribeStreams(r.ctx, id)
 		if err != nil {
 			g.ErrorCode, g.ErrorMessage = s.codeOf(r, err), refusal(err)
-			if d != nil {
-				g.State = d.State
-			}
 			resp.Groups = append(resp.Groups, g)
 			continue
 		}

@@ -19,10 +19,11 @@ func (c *core) streamsAnswer(b *streamsEntry, r *StreamsHeartbeatResult) {
 		lists := m.assigned.lists()
 		r.HasAssignment, r.Active, r.Standby, r.Warmup = true, lists.Active, lists.Standby, lists.Warmup
 	}
-	if !same(b.old.endpoint, m.endpoint) || changed && m.endpoint != nil {
+	news := !same(b.old.endpoint, m.endpoint) || changed && m.endpoint != nil
+	if news && !b.fresh { // the first member is told of itself; for everybody to come that is where epochs begin
 		sg.endpointEpoch++
 	}
-	if r.EndpointEpoch = sg.endpointEpoch; sg.endpointEpoch != b.q.EndpointEpoch {
+	if r.EndpointEpoch = sg.endpointEpoch; r.EndpointEpoch != b.q.EndpointEpoch || news && b.fresh {
 		r.HasEndpoints, r.Endpoints = true, c.endpoints(sg)
 	}
 	if p := b.configured.problem; p != nil {

@@ -12,11 +12,12 @@ import (
 const (
 	taskOffsetMillis int32 = 60_000
 	recoveryLag      int64 = 10_000
+	noRecoveryLag    int64 = -1 // it is not told
 )
 
 // streamsHeartbeat is StreamsGroupHeartbeat: joining, leaving, and everything between.
 func (c *core) streamsHeartbeat(e event, q *StreamsHeartbeatRequest) {
-	r := &StreamsHeartbeatResult{MemberID: q.MemberID, MemberEpoch: q.MemberEpoch}
+	r := &StreamsHeartbeatResult{MemberID: q.MemberID, MemberEpoch: q.MemberEpoch, RecoveryLag: noRecoveryLag}
 	err := q.check()
 	if err == nil {
 		switch q.MemberEpoch {
@@ -67,11 +68,11 @@ func (q *StreamsHeartbeatRequest) checkJoin() error {
 	switch {
 	case q.RebalanceMillis == -1:
 		return invalid("RebalanceTimeoutMs must be provided in first request.")
-	case len(q.Owned.Active) > 0:
+	case q.Owned.Active == nil || len(q.Owned.Active) > 0:
 		return invalid("ActiveTasks must be empty when (re-)joining.")
-	case len(q.Owned.Standby) > 0:
+	case q.Owned.Standby == nil || len(q.Owned.Standby) > 0:
 		return invalid("StandbyTasks must be empty when (re-)joining.")
-	case len(q.Owned.Warmup) > 0:
+	case q.Owned.Warmup == nil || len(q.Owned.Warmup) > 0:
 		return invalid("WarmupTasks must be empty when (re-)joining.")
 	case q.Topology == nil:
 		return invalid("Topology must be non-null when (re-)joining.")
@@ -117,6 +118,7 @@ func (c *core) streamsOf(name string, join bool) (*group, *streamsGroup, error) 
 type streamsEntry struct {
 	q           *StreamsHeartbeatRequest
 	g           *group // nil: yet to be made
+	fresh       bool   // the group is made for the member
 	sg          *streamsGroup
 	old, m      *streamsMember // as it was and as it will be
 	away        *streamsMember // the static member whose place m takes; nil: none
@@ -137,7 +139,7 @@ func (c *core) streamsBeat(q *StreamsHeartbeatRequest, r *StreamsHeartbeatResult
 	if c.view == nil {
 		return ErrNotAvailable
 	}
-	b := &streamsEntry{q: q, validated: noTopology}
+	b := &streamsEntry{q: q, validated: noTopology, fresh: c.group(q.Group) == nil || c.group(q.Group).streams == nil}
 	var err error
 	if b.g, b.sg, err = c.streamsOf(q.Group, q.MemberEpoch == joinEpoch); err != nil {
 		return err

@@ -102,7 +102,7 @@ func (c *core) describeStreams(e event, q describeStreams) {
 		if g != nil {
 			err = refuse(ErrUnknownGroup, "Group %s is not a streams group.", q.group)
 		}
-		c.reply(e.ticket, &StreamsDescription{Group: q.group, State: Dead.String()}, err)
+		c.reply(e.ticket, &StreamsDescription{Group: q.group}, err)
 		return
 	}
 	sg := g.streams

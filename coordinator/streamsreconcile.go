@@ -7,9 +7,9 @@ import (
 
 // admit changes the group as a heartbeat that is found to be right asks for, and takes its member a step nearer to its target.
 func (c *core) admit(b *streamsEntry) {
-	sg, fresh := b.sg, b.g == nil || b.g.streams == nil
+	sg := b.sg
 	nobody := len(sg.members) == 0
-	if fresh {
+	if b.fresh {
 		c.foundStreams(b)
 	}
 	g := b.g

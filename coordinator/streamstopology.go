@@ -57,6 +57,9 @@ func (t *Topology) topics() []string {
 
 // check is Kafka's check of a topology's form, with its texts.
 func (t *Topology) check() error {
+	if t.Epoch < 0 {
+		return refuse(ErrInvalidTopology, "The topology epoch %d is negative.", t.Epoch)
+	}
 	for i := range t.Subtopologies {
 		if len(t.Subtopologies[i].SourceRegexes) > 0 {
 			return invalid("Regular expressions for source topics are not supported yet.")

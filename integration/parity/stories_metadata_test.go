@@ -11,6 +11,7 @@ func stories() []story {
 	var all []story
 	for _, list := range [][]story{
 		metadataStories(), topicStories(), configStories(), produceStories(), codecStories(), idempotenceStories(), transactionStories(), consumerGroupStories(), migrationStories(),
+		streamsStories(),
 		fetchStories(), shareFetchStories(), offsetStories(), groupStories(), clusterStories(),
 	} {
 		all = append(all, list...)
