@@ -152,6 +152,7 @@ func readAll(ctx context.Context, c *cluster, rec *recorder, readers []func() (c
 	for _, make := range readers {
 		go func() { done <- readAllBy(ctx, rec, make, ends) }()
 	}
+	drainShares(ctx, rec, c.bootstrap(), ends)
 	var errs []error
 	for range readers {
 		errs = append(errs, <-done)

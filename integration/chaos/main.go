@@ -100,7 +100,7 @@ func checkFile(out io.Writer, path string, unclean bool) (int, error) {
 	if err != nil {
 		return statusFound, err
 	}
-	r := history.Check(events, history.Options{Unclean: unclean})
+	r := history.Check(events, history.Options{Unclean: unclean, Deliveries: shareDeliveries})
 	fmt.Fprint(out, r.Summary())
 	if !r.Good() {
 		return statusFound, nil

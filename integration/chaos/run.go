@@ -87,7 +87,7 @@ func (o *options) run(ctx context.Context, r row, n *network) (v *verdict, err e
 	if err := makeTopics(starting, c.bootstrap(), int16(replicas), fmt.Sprint(minISR), settings); err != nil {
 		return nil, fmt.Errorf("make the topics: %w", err)
 	}
-	rec := &recorder{out: history.NewWriter(file), began: began, seen: map[string]int64{}, last: map[string]int64{}}
+	rec := &recorder{out: history.NewWriter(file), began: began, seen: map[string]int64{}, last: map[string]int64{}, settled: map[string]map[int64]bool{}}
 	v.Attacks, v.Trouble = o.torment(ctx, c, rec, r, log)
 	log("the workload has ended; waiting for the cluster to be whole")
 	if err := live(ctx, c, rec, o.patience, replicas); err != nil {
@@ -114,7 +114,7 @@ func (o *options) run(ctx context.Context, r row, n *network) (v *verdict, err e
 	if err != nil {
 		return nil, err
 	}
-	v.Report = history.Check(events, history.Options{Unclean: r.unclean})
+	v.Report = history.Check(events, history.Options{Unclean: r.unclean, Deliveries: shareDeliveries})
 	v.uncleanTrouble(c, r)
 	return v, ctx.Err()
 }
@@ -130,6 +130,10 @@ func (o *options) torment(ctx context.Context, c *cluster, rec *recorder, r row,
 	}
 	for _, t := range o.tellers(c, rec) {
 		wg.Go(func() { t.run(working) })
+	}
+	for i := range 2 {
+		s := &sharer{rec: rec, rng: rand.New(rand.NewPCG(o.seed, uint64(2000+i))), bootstrap: c.bootstrap()}
+		wg.Go(func() { s.run(working) })
 	}
 	wg.Go(func() { watchGroups(working, rec, c.bootstrap(), o.seed) })
 	wg.Go(func() { watch(working, rec, c.bootstrap(), o.brokers, o.seed) })

@@ -44,7 +44,7 @@ const enough = 100
 
 func (v *verdict) thin() bool {
 	c := v.Report.Counts
-	return c.Acknowledged < enough || c.FinalReads < enough || c.Batches == 0 || c.Txns == 0 || c.GroupLooks == 0 || v.attacked && v.Attacks == 0
+	return c.Acknowledged < enough || c.FinalReads < enough || c.Batches == 0 || c.Txns == 0 || c.GroupLooks == 0 || c.Shared == 0 || v.attacked && v.Attacks == 0
 }
 
 func (v *verdict) good() bool {

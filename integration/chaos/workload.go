@@ -36,7 +36,9 @@ type recorder struct {
 
 	mu   sync.Mutex       // guards the following
 	seen map[string]int64 // key → the highest offset known
-	last map[string]int64 // key → the offset of the last record that was written, once everything has ended
+	// settled are the records of each key that the share group is done with.
+	settled map[string]map[int64]bool
+	last    map[string]int64 // key → the offset of the last record that was written, once everything has ended
 }
 
 func (r *recorder) add(e history.Event) {
@@ -335,5 +337,5 @@ func makeTopics(ctx context.Context, bootstrap []string, replicas int16, minISR 
 			return err
 		}
 	}
-	return nil
+	return makeShareGroup(ctx, cl)
 }
