@@ -84,6 +84,7 @@ type clientProcess struct {
 	mu       sync.Mutex // guards what follows
 	assigned map[int32]bool
 	records  []place
+	unsure   []place // of a share consumer: acknowledged, and nobody knows whether that came about
 }
 
 // lockedBuffer takes what a program complains of, and may be read meanwhile.
@@ -163,6 +164,8 @@ func (p *clientProcess) take(fields []string) {
 		}
 	case fields[0] == "record" && len(fields) == 3:
 		p.records = append(p.records, place{int32(number(1)), number(2)})
+	case fields[0] == "unsure" && len(fields) == 3:
+		p.unsure = append(p.unsure, place{int32(number(1)), number(2)})
 	default:
 		p.t.Errorf("%s printed %q", p.name, fields)
 	}

@@ -125,6 +125,7 @@ func (r *rooms) Collect(ch chan<- prometheus.Metric) {
 	r.partitions(ch)
 	r.tiering(ch)
 	r.frontDoor(ch)
+	r.shares(ch)
 	r.disk(ch)
 }
 

@@ -13,6 +13,7 @@ public class Client {
             case "verify" -> verify(a[1], a[2], a[3], Integer.parseInt(a[4]), a[5]);
             case "member" -> Groups.member(a[1], a[2], a[3], a[4]);
             case "transform" -> Groups.transform(a[1], a[2], a[3], a[4], a[5], a[6], Integer.parseInt(a[7]));
+            case "share" -> Shares.share(a[1], a[2], a[3]);
             case "fence" -> Groups.fence(a[1], a[2], a[3]);
             default -> throw new IllegalArgumentException(a[0]);
         }
