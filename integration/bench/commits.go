@@ -75,17 +75,22 @@ func commitOffset(ctx context.Context, to requester, group, topic string, id kad
 	return nil
 }
 
-func topicID(ctx context.Context, addr, topic string) (kadm.TopicID, error) {
+// topicID waits for a broker to have heard of a topic.
+func topicID(ctx context.Context, addr, topic string) (id kadm.TopicID, err error) {
 	cl, err := dial(addr)
 	if err != nil {
-		return kadm.TopicID{}, err
+		return id, err
 	}
 	defer cl.Close()
-	m, err := kadm.NewClient(cl).Metadata(ctx, topic)
-	if err != nil {
-		return kadm.TopicID{}, err
-	}
-	return m.Topics[topic].ID, m.Topics[topic].Err
+	err = waitFor(func() error {
+		m, err := kadm.NewClient(cl).Metadata(ctx, topic)
+		if err != nil {
+			return err
+		}
+		id = m.Topics[topic].ID
+		return m.Topics[topic].Err
+	})
+	return id, err
 }
 
 // dialMany gives clients with connections of their own.
