@@ -49,7 +49,7 @@ func FuzzReplay(f *testing.F) {
 			again := newCore(&cfg, 0)
 			for topic, of := range g.offsets {
 				for p, o := range of {
-					r := offsetRecord(id, topic, p, &o)
+					r := offsetRecord(id, topic, p, o)
 					if err := again.replay(noProducer, r.key, r.value); err != nil {
 						t.Fatal(err)
 					}

@@ -69,7 +69,7 @@ type group struct {
 	subscribed      []string // sorted
 	subscribedKnown bool
 
-	offsets   map[string]map[int32]offset    // topic → partition
+	offsets   map[string]map[int32]*offset   // topic → partition
 	txns      map[int64]map[partition]offset // by producer: offsets that wait for the end of its transaction
 	consumer  *consumerGroup                 // see modern: of a classic group, which all of the above is about, these are nil
 	streams   *streamsGroup
@@ -107,12 +107,21 @@ type partition struct {
 	index int32
 }
 
+// newGroup makes a group without members. Most groups that a coordinator knows are just that, with a few offsets, and there may be
+// a hundred thousand of them: what only groups with members need is made when it is needed (see put).
 func newGroup(id string, now int64) *group {
 	return &group{
 		id: id, since: now, previous: Dead,
-		members: make(map[string]*member), static: make(map[string]string), pending: make(map[string]struct{}),
-		unsynced: make(map[string]struct{}), supported: make(map[string]int), offsets: make(map[string]map[int32]offset),
+		offsets: make(map[string]map[int32]*offset),
 	}
+}
+
+// put makes an entry in a map that is nil while it is empty.
+func put[K comparable, V any](m *map[K]V, key K, value V) {
+	if *m == nil {
+		*m = make(map[K]V)
+	}
+	(*m)[key] = value
 }
 
 func (g *group) to(s State, now int64) {
@@ -128,9 +137,9 @@ func (g *group) list() []*member {
 func (g *group) add(m *member) {
 	g.seq++
 	m.seq = g.seq
-	g.members[m.id] = m
+	put(&g.members, m.id, m)
 	if m.instance != nil {
-		g.static[*m.instance] = m.id
+		put(&g.static, *m.instance, m.id)
 	}
 	g.count(m, 1)
 	if g.leader == "" {
@@ -145,7 +154,8 @@ func (g *group) add(m *member) {
 func (g *group) count(m *member, by int) {
 	for i := range m.protocols {
 		name := m.protocols[i].Name
-		if g.supported[name] += by; g.supported[name] == 0 {
+		put(&g.supported, name, g.supported[name]+by)
+		if g.supported[name] == 0 {
 			delete(g.supported, name)
 		}
 	}

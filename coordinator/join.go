@@ -80,7 +80,7 @@ func (c *core) joinNew(g *group, e event, q *JoinRequest) {
 		c.addMember(g, id, e, q)
 		return
 	}
-	g.pending[id] = struct{}{}
+	put(&g.pending, id, struct{}{})
 	c.setSession(g, id, int64(q.SessionMillis))
 	c.reply(e.ticket, joinFailed(id), ErrMemberIDRequired)
 }
@@ -190,8 +190,8 @@ func (c *core) replaceStatic(g *group, old, id string, e event, q *JoinRequest) 
 	delete(g.members, old)
 	delete(g.unsynced, old)
 	m.id, m.clientID, m.clientHost = id, q.ClientID, q.ClientHost
-	g.members[id] = m
-	g.static[*m.instance] = id
+	put(&g.members, id, m)
+	put(&g.static, *m.instance, id)
 	if g.leader == old {
 		g.leader = id
 	}

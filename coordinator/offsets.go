@@ -135,10 +135,13 @@ func (m *consumerMember) stale() error {
 func (g *group) setOffset(topic string, partition int32, o offset) {
 	of := g.offsets[topic]
 	if of == nil {
-		of = make(map[int32]offset)
+		of = make(map[int32]*offset)
 		g.offsets[topic] = of
 	}
-	of[partition] = o
+	if of[partition] == nil { // a map makes room for eight values at once, and most groups have one: so they are small ones
+		of[partition] = new(offset)
+	}
+	*of[partition] = o
 }
 
 // dropOffset forgets an offset and reports whether there was one.
@@ -275,7 +278,7 @@ func (c *core) expireOffsets() {
 		for _, t := range slices.Sorted(maps.Keys(g.offsets)) {
 			for _, p := range slices.Sorted(maps.Keys(g.offsets[t])) {
 				o := g.offsets[t][p]
-				if c.expired(g, t, &o) && !g.unstable(partition{t, p}) {
+				if c.expired(g, t, o) && !g.unstable(partition{t, p}) {
 					g.dropOffset(t, p)
 					c.write(offsetTombstone(g.id, t, p))
 				}

@@ -228,8 +228,8 @@ func (w *world) restart() {
 				}
 			}
 		}
-		if len(g.offsets) > 0 && (h == nil || !maps.EqualFunc(g.offsets, h.offsets, func(a, b map[int32]offset) bool {
-			return maps.EqualFunc(a, b, func(x, y offset) bool { return x.offset == y.offset })
+		if len(g.offsets) > 0 && (h == nil || !maps.EqualFunc(g.offsets, h.offsets, func(a, b map[int32]*offset) bool {
+			return maps.EqualFunc(a, b, func(x, y *offset) bool { return x.offset == y.offset })
 		})) {
 			w.t.Fatalf("offsets of group %s are not read back as they were", id)
 		}

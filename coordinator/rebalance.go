@@ -83,7 +83,7 @@ func (c *core) completeJoin(g *group) {
 		c.endJoin(g, m, g.joinResult(m), nil)
 		m.fresh = false
 		c.setSession(g, m.id, m.sessionMillis)
-		g.unsynced[m.id] = struct{}{}
+		put(&g.unsynced, m.id, struct{}{})
 	}
 	c.timers.set(timerKey{kind: timerSync, group: g.id}, c.now+g.rebalanceMillis())
 }

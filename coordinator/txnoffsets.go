@@ -44,7 +44,7 @@ func (c *core) replayMarker(producer int64, commit bool) {
 		pending := g.txns[producer]
 		delete(g.txns, producer)
 		for p, o := range pending {
-			if commit && g.offsets[p.topic][p.index].seq < o.seq {
+			if known := g.offsets[p.topic][p.index]; commit && (known == nil || known.seq < o.seq) {
 				g.setOffset(p.topic, p.index, o)
 			}
 		}
