@@ -1,10 +1,12 @@
 // Package coordinator runs consumer groups and transactions: who is a member, who reads what, how far everybody has read, and
 // which transactions are open and how they end.
 //
-// Groups speak one of two protocols, as Kafka 4.4 has them. In the classic one (JoinGroup, SyncGroup, Heartbeat, LeaveGroup),
+// Groups speak one of several protocols, as Kafka 4.4 has them. In the classic one (JoinGroup, SyncGroup, Heartbeat, LeaveGroup),
 // static membership and incremental rebalancing included, rebalancing is the clients' business: the coordinator only passes
 // their metadata and assignments on. In the consumer protocol (KIP-848) the coordinator decides who reads what, and tells
-// members one by one. Transactions are those of KIP-98, in both versions of the protocol (KIP-890). Requests and results are
+// members one by one. In the streams protocol (KIP-1071) members bring the topology of their application instead of
+// subscriptions: the coordinator holds it against the topics there are, has internal topics made that it lacks, and gives out tasks,
+// active and standby. Transactions are those of KIP-98, in both versions of the protocol (KIP-890). Requests and results are
 // typed, errors are sentinels: Kafka's error codes are the front door's.
 //
 // # Use
@@ -26,6 +28,11 @@
 // transaction gets its marker, from whoever leads it, again and again until it has; then the end is noted. Offsets committed in
 // a transaction are records of it in the offsets topic, and count once their marker is there.
 //
+// A group is classic, or one of the newer protocols (modern): what serves every group asks that interface. Of a streams group,
+// streamstopology.go works out tasks and topics, streamsassign.go who is to run what, streamsreconcile.go how members get there,
+// and streamsrecord.go has the formats. Internal topics are made by the shell (internaltopics.go), once a heartbeat has found that
+// they are missing; the metadata image that has them makes the next heartbeat give out tasks.
+//
 // # Crashes and fail-over
 //
 // Nothing but the log is kept. A shard reads it back when its broker begins to lead the partition, and after an append whose
@@ -36,7 +43,8 @@
 //
 // # Locks
 //
-// service.mu guards the set of shards and nothing else; it is never held while waiting. A shard's state belongs to its
+// service.mu guards the set of shards and nothing else, internalTopics.mu what is being made for topologies; neither is ever held
+// while waiting, nor one with the other. A shard's state belongs to its
 // goroutine.
 //
 // # Non-obvious
@@ -49,4 +57,6 @@
 //   - An answer about members or offsets is given from memory and is as old as the last append: linearizable as long as this
 //     broker leads, which the leader epoch of every append enforces for writes. A deposed leader may answer reads until it
 //     hears of it, as in Kafka.
+//   - Of a streams group, offsets that members report, endpoint epochs and the wish to end the application are not written, as in
+//     Kafka: they come again with heartbeats, or are lost with the coordinator.
 package coordinator

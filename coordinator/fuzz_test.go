@@ -23,6 +23,9 @@ func FuzzReplay(f *testing.F) {
 	} {
 		f.Add(annotated(f, c[0]), annotated(f, c[1]))
 	}
+	for _, v := range streamsVectors {
+		f.Add(v.record.key, v.record.value)
+	}
 	// The shortest form of what takes most memory.
 	many := kmsg.GroupMetadataValue{Version: 3, Protocol: kmsg.StringPtr(""), Members: make([]kmsg.GroupMetadataValueMember, 4000)}
 	for i := range many.Members {

@@ -25,6 +25,7 @@ type wordCount struct {
 	t     *testing.T
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
+	ended chan struct{} // closed when it has
 
 	mu     sync.Mutex // guards the following
 	state  string
@@ -67,17 +68,23 @@ func startWordCount(t *testing.T, bootstrap, application, protocol, in, out stri
 			w.mu.Unlock()
 		}
 	}()
+	w.ended = read
 	t.Cleanup(func() {
-		w.stdin.Close()
-		timer := time.AfterFunc(30*time.Second, func() { w.cmd.Process.Kill() })
-		<-read
-		w.cmd.Wait() // its status says nothing: it may have been killed
-		timer.Stop()
+		w.end()
 		if t.Failed() {
 			t.Logf("the application, %s at last:\n%s", w.state, w.output.String())
 		}
 	})
 	return w
+}
+
+// end ends the application, after half a minute by force.
+func (w *wordCount) end() {
+	w.stdin.Close()
+	timer := time.AfterFunc(30*time.Second, func() { w.cmd.Process.Kill() })
+	defer timer.Stop()
+	<-w.ended
+	w.cmd.Wait() // its status says nothing: it may have been killed
 }
 
 func (w *wordCount) running() error {
@@ -215,6 +222,36 @@ func TestStreamsClientsCountExactlyOnceWhileBrokersAreKilled(t *testing.T) {
 				return nil
 			})
 			t.Logf("%d words counted", out.all)
+			if protocol == "streams" {
+				streamsTools(t, c, app)
+			}
 		})
+	}
+}
+
+// streamsTools has Kafka's own kafka-streams-groups look at the application's group, and take it back once it has ended.
+func streamsTools(t *testing.T, c *nodetest.Cluster, app *wordCount) {
+	k := &kafkaTools{T: t, node: nodetest.At(t, c.Bootstrap()), dir: t.TempDir()}
+	k.file("log4j2.xml", toolsLogging)
+	tool := func(args ...string) string { return k.run("streams.StreamsGroupCommand", args...) }
+	k.matches(tool("--list", "--state"), `(?m)^count\s+Stable`)
+	k.matches(tool("--describe", "--group", "count", "--state"), `count\s+\S+ \(\d\)\s+sticky\s+Stable\s+2`)
+	members := tool("--describe", "--group", "count", "--members")
+	k.matches(members, `ACTIVE:\s*(0:\[[012, ]+\]|1:\[[012, ]+\])`)
+	k.matches(tool("--describe", "--group", "count", "--offsets"), `count\s+lines\s+0\s+0\n`)
+	app.end()
+	nodetest.Eventually(t, time.Minute, "the group is empty", func() error {
+		if out := tool("--describe", "--group", "count", "--state"); !strings.Contains(out, "Empty") {
+			return fmt.Errorf("%s", out)
+		}
+		return nil
+	})
+	k.matches(tool("--reset-offsets", "--group", "count", "--input-topic", "lines", "--to-earliest", "--execute"), `count\s+lines\s+\d\s+0`)
+	if offsets, err := c.Admin().FetchOffsets(context.Background(), "count"); err != nil || offsets["lines"][0].At != 0 {
+		t.Errorf("after the reset offsets are %v (%v)", offsets["lines"], err)
+	}
+	k.wants(tool("--delete", "--group", "count"), "was successful")
+	if out := tool("--list"); strings.Contains(out, "count") {
+		t.Errorf("after its deletion the group is listed:\n%s", out)
 	}
 }
