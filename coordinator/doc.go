@@ -24,6 +24,12 @@
 // steps all requests that have come, writes their records in one append, and replies when that is committed: one round of the
 // log's group commit serves many requests, and nobody hears of what could still be lost.
 //
+// A group changes between the classic and the consumer protocol with its members in it, as group.consumer.migration.policy
+// allows (migrate.go). When somebody joins a classic group by the consumer protocol, its members become members of a consumer
+// group, with the partitions that they may still be reading and the generation as their epoch; they go on with the requests of the
+// classic protocol, and take each step towards their target by joining again (consumerclassic.go). When nobody is left but such
+// members, the group is a classic one again.
+//
 // The end of a transaction is decided by such a record. What is decided is carried out (endings): every partition of the
 // transaction gets its marker, from whoever leads it, again and again until it has; then the end is noted. Offsets committed in
 // a transaction are records of it in the offsets topic, and count once their marker is there.
@@ -51,6 +57,12 @@
 //
 //   - What a step changes is visible to the steps after it at once, though its records are not written yet. That is right
 //     because nobody is answered before they are, readers included.
+//   - What a classic member was assigned and what it reads are two things until it has synced. A group that is upgraded in
+//     between takes both for the member's own.
+//   - Who reads what is worked out once in consumer.assignment.interval.ms at most (KIP-1263). There is no timer: the next
+//     heartbeat or join after that time does it, and a member that came too early learns its share with its own next heartbeat.
+//   - A commit in a transaction carries a guard, the number of transactions that had ended in the partition before the
+//     transaction was verified (txnguard.go): a marker that comes between the two refuses the commit.
 //   - A member that has never been answered does not know its id and cannot heartbeat. While it waits it has a session of
 //     five minutes, and unlike others it may be removed while its join is parked: its client may be long gone.
 //   - Each partition has 256 requests in its queue at most; further ones wait in their connections' goroutines.

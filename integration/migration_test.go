@@ -9,12 +9,12 @@ import (
 	"github.com/varvelog/varve/integration/nodetest"
 )
 
-// TestGroupRollsFromClassicToConsumerAndBack replaces the members of a group,
+// TestClientsRollAGroupFromClassicToConsumerAndBack replaces the members of a group,
 // Java clients and one of librdkafka, one by one: first by members of the
 // consumer protocol, then by classic ones again, while records come all the
 // time. At every step each partition has one owner that alone reads it; in the
 // end every record was read, and the group has committed all.
-func TestGroupRollsFromClassicToConsumerAndBack(t *testing.T) {
+func TestClientsRollAGroupFromClassicToConsumerAndBack(t *testing.T) {
 	if clientsDir() == "" {
 		t.Skip("needs more than Go: run clients/setup.sh DIR and set VARVE_CLIENTS=DIR (.ci/run does)")
 	}
