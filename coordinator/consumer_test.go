@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
 
 	"github.com/cockroachdb/datadriven"
 
@@ -199,4 +200,33 @@ func (c *core) consumerIDs() []string {
 		}
 	}
 	return out
+}
+
+func TestSettingsOfAGroupAreItsOwnOrTheBrokersNewest(t *testing.T) {
+	cfg := testConfig()
+	cfg.NodeID = 1
+	c := newCore(&cfg, 0)
+	img := testTopics(t, 1, "a:1")
+	for i, step := range []struct {
+		change meta.Change
+		want   int64
+	}{
+		{meta.SetConfigs{Kind: meta.BrokerConfig, Set: map[string]string{"group.consumer.assignment.interval.ms": "5"}}, 5},
+		{meta.SetConfigs{Kind: meta.BrokerConfig, Name: "2", Set: map[string]string{"group.consumer.assignment.interval.ms": "6"}}, 5},
+		{meta.SetConfigs{Kind: meta.BrokerConfig, Name: "1", Set: map[string]string{"group.consumer.assignment.interval.ms": "7"}}, 7},
+		{meta.SetConfigs{Kind: meta.GroupConfig, Name: "g", Set: map[string]string{"consumer.assignment.interval.ms": "0"}}, 0},
+	} {
+		next, err := img.Apply(meta.Command{Base: img.Index, Changes: []meta.Change{step.change}}, uint64(i+2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		img = next
+		c.setTopics(c.view.next(img))
+		if got := c.groupSetting("g", "consumer.assignment.interval.ms", 3); got != step.want {
+			t.Errorf("after %+v: %d, want %d", step.change, got, step.want)
+		}
+	}
+	if got := c.groupSetting("h", "consumer.heartbeat.interval.ms", 3); got != 3 {
+		t.Errorf("of another: %d", got)
+	}
 }

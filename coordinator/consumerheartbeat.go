@@ -155,11 +155,14 @@ func fullError(c *core) error {
 	return refuse(ErrGroupFull, "The consumer group has reached its maximum capacity of %d members.", c.cfg.ConsumerSizeMax)
 }
 
-// groupSetting is a group's own setting, or the broker's.
+// groupSetting is a group's own setting, or the broker's: as it was last altered for this broker or for all, or as it started with.
 func (c *core) groupSetting(group, name string, otherwise int32) int64 {
-	if text, ok := c.view.settings(group)[name]; ok {
-		if n, err := strconv.ParseInt(text, 10, 32); err == nil {
-			return n
+	if c.view != nil {
+		img, broker := c.view.img, "group."+name
+		for _, text := range []string{img.GroupConfigs(group)[name], img.BrokerConfigs(c.cfg.NodeID)[broker], img.BrokerDefaultConfigs()[broker]} {
+			if n, err := strconv.ParseInt(text, 10, 32); err == nil {
+				return n
+			}
 		}
 	}
 	return int64(otherwise)

@@ -236,7 +236,7 @@ func parse(t *testing.T, d *datadriven.TestData) any {
 			name, topics, _ := strings.Cut(p, ":")
 			meta := kmsg.ConsumerMemberMetadata{Topics: strings.Split(topics, "+"), Version: 1}
 			for _, o := range encodable(strings.Split(a["owned"], ",")) {
-				meta.OwnedPartitions = append(meta.OwnedPartitions, kmsg.ConsumerMemberMetadataOwnedPartition{Topic: o.Topic, Partitions: o.Partitions})
+				meta.OwnedPartitions = append(meta.OwnedPartitions, kmsg.ConsumerMemberMetadataOwnedPartition(o))
 			}
 			q.Protocols = append(q.Protocols, Protocol{Name: name, Metadata: meta.AppendTo(nil)})
 		}
