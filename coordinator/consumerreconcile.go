@@ -133,14 +133,15 @@ func (c *core) reconcile(g *group, m *consumerMember, owned []TopicPartitions, r
 		return m
 	}
 	next := cg.advance(m, owned, resubscribed, c.readable(cg, m))
-	if next.epoch != m.epoch || next.previous != m.previous || next.state != m.state || !next.assigned.same(m.assigned) || !next.revoking.same(m.revoking) {
+	changed := next.epoch != m.epoch || next.previous != m.previous || next.state != m.state || !next.assigned.same(m.assigned) || !next.revoking.same(m.revoking)
+	if changed {
 		c.write(consumerCurrentRecord(g.id, next))
 		cg.put(next)
 	}
 	key := timerKey{timerRevocation, g.id, m.id}
 	if next.state != memberUnrevoked || next.classic != nil {
 		c.timers.cancel(key)
-	} else if m.state != memberUnrevoked || m.epoch != next.epoch {
+	} else if changed { // having given up one set, it has the whole time for the next
 		c.timers.set(key, c.now+int64(max(next.rebalanceMillis, 0)))
 	}
 	return cg.members[m.id]

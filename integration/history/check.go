@@ -77,7 +77,7 @@ func Check(events []Event, opts Options) *Report {
 var uncleanLegal = []string{
 	"inconsistent-offset", "duplicate", "lost", "unseen", "poll-skip", "nonmonotonic-poll", "int-poll-skip", "int-nonmonotonic-poll",
 	"send-order", "int-send-order", "divergent-batch", "epoch-order", "offset-regress", "gap", "untransformed", "retransformed",
-	"uncommitted-output", "share-lost", "share-redelivered", "G1c",
+	"uncommitted-output", "lost-commit", "commit-regress", "share-lost", "share-redelivered", "G1c",
 }
 
 // onlyEnd is a history in which everything but its last phase is doubtful.
