@@ -237,6 +237,10 @@ func (a *auditor) readLog(n *node, l *replicaLog) error {
 		a.report.flaw(Epochs, n.id(), l.name, -1, "%v", err)
 	}
 	if j := l.journal; j != nil && j.epoch >= 0 && (len(l.chain) == 0 || l.chain[len(l.chain)-1].epoch < j.epoch) {
+		// Epochs in which nothing was written give way to the one that begins where they did.
+		for len(l.chain) > 0 && l.chain[len(l.chain)-1].start >= j.epochStart {
+			l.chain = l.chain[:len(l.chain)-1]
+		}
 		l.chain = append(l.chain, epochStart{j.epoch, j.epochStart})
 	}
 	a.checkSegments(n, l)
