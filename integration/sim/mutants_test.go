@@ -82,8 +82,6 @@ var mutants = []mutant{
 		"	case x.producer.Epoch != q.Producer.Epoch:", "	case false:"},
 	{"an old producer joins the transaction of a new one", "a transactional id has one producer (KIP-98)", "coordinator/txncore.go",
 		"	case x.producer.Epoch != p.Epoch:", "	case false:"},
-	{"taking over leaves the transaction open", "a takeover aborts what was open", "coordinator/txnbegin.go",
-		"	case x.state == TxnOngoing:\n		c.fence(x)", "	case x.state == TxnOngoing:"},
 	{"a takeover does not raise the epoch of its markers", "a fenced producer cannot go on in its partitions (KIP-360)", "coordinator/txncore.go",
 		"	x.producer.Epoch = min(x.producer.Epoch, epochLimit+1-bump) + bump\n", "	_ = bump\n"},
 	{"what was decided is not carried out after a failover", "a decision is carried out until it is done", "coordinator/txncore.go",
