@@ -220,6 +220,15 @@ func TestShareGroupsLoseNothingWhileNodesAreKilled(t *testing.T) {
 		}
 	}
 	x.progress("at first")
+	nodetest.Eventually(t, 2*time.Minute, "every member takes part", func() error {
+		x.feed(30)
+		for i, m := range x.members {
+			if a, _ := m.acknowledged(); len(a) == 0 {
+				return fmt.Errorf("member %d of %d has nothing yet", i, len(x.members))
+			}
+		}
+		return nil
+	})
 	for _, n := range c.Nodes() {
 		t.Logf("node %d is killed", n.ID)
 		x.feed(portion)
@@ -241,6 +250,13 @@ func TestShareGroupsLoseNothingWhileNodesAreKilled(t *testing.T) {
 		}
 		if !x.written[p] {
 			t.Errorf("%d/%d was acknowledged and never written", p.partition, p.offset)
+		}
+	}
+	for i, m := range x.members {
+		a, b := m.acknowledged()
+		t.Logf("member %d acknowledged %d records for sure, %d perhaps", i, len(a), len(b))
+		if len(a) == 0 {
+			t.Errorf("member %d had no part in it", i)
 		}
 	}
 	t.Logf("%d records written, %d acknowledged for sure, %d perhaps", len(x.written), len(sure), len(unsure))
