@@ -236,6 +236,13 @@ func (w *world) take() {
 	w.taken = append(w.taken[:0], x.Batches...)
 	x.Batches = w.taken
 	w.write, w.round = x, round
+	for _, d := range x.Batches {
+		for o := d.First; o <= d.Last; o++ {
+			if r := w.records[o]; w.log.visible(o) && (r == nil || r.round != round || r.to != d.State || r.toCount != d.Deliveries) {
+				w.t.Fatalf("offset %d is written as %+v and is %+v", o, d, r)
+			}
+		}
+	}
 }
 
 // store is what the coordinator keeps when a write comes to it.
