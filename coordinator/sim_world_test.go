@@ -295,6 +295,10 @@ func (w *simWorld) turn(s *simShard, body any, done func(result any, err error))
 		}
 		records = records[n:]
 	}
+	if l := w.logs[s.kind]; s.broker != l.leader || s.epoch != l.epoch {
+		w.drop(s) // nobody else leads before its lease has ended, and without one it answers nobody
+		return
+	}
 	if w.one(60) { // after the append, before anybody is answered
 		w.crash(s.broker)
 		return
