@@ -74,6 +74,22 @@ func (w *streamsWorld) group() *streamsGroup {
 	return nil
 }
 
+// checkPeers checks that no two threads that are members take the same task for active.
+func (w *streamsWorld) checkPeers(g *streamsGroup) {
+	active := map[task]string{}
+	for _, p := range w.peers {
+		if g.members[p.id] == nil || p.epoch == joinEpoch {
+			continue // it is to give up everything
+		}
+		for x := range p.owned.sets().active {
+			if other, ok := active[x]; ok {
+				w.t.Fatalf("%v runs in %s and in %s", x, other, p.id)
+			}
+			active[x] = p.id
+		}
+	}
+}
+
 func (w *streamsWorld) reload() {
 	view := w.core.view
 	w.core = newCore(&w.cfg, w.now)
@@ -135,6 +151,7 @@ func TestStreamsGroupsRunEveryTaskOnce(t *testing.T) {
 			"": func(t *rapid.T) {
 				if g := w.group(); g != nil {
 					checkStreamsGroup(t, g)
+					w.checkPeers(g)
 				}
 			},
 			"beat":  func(*rapid.T) { w.beat(pick(), rapid.Bool().Draw(t, "full")) },
