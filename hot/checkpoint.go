@@ -38,7 +38,7 @@ func (l *Log) capture(closing bool) (*checkpointed, error) {
 	}
 	if t == nil {
 		// Nothing was appended since the log was opened; offsets may have moved.
-		l.saved.highWatermark = l.watermark()
+		l.saved.highWatermark, l.saved.hadEpoch = l.watermark()
 		l.saved.logStart = l.offsets.logStart.Load()
 		return nil, l.store.journal.put(keyOf(l.part), l.saved)
 	}
@@ -125,7 +125,7 @@ func (l *Log) commit(c *checkpointed) error {
 	if !l.stands(c) {
 		return nil
 	}
-	c.state.highWatermark = l.watermark()
+	c.state.highWatermark, c.state.hadEpoch = l.watermark()
 	c.state.logStart = l.offsets.logStart.Load()
 	c.state.localStart = l.saved.localStart
 	c.state.cleanPoint = l.saved.cleanPoint

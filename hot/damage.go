@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/varvelog/varve/hot/batch"
+	"github.com/varvelog/varve/hot/lineage"
 	"github.com/varvelog/varve/hot/vfs"
 )
 
@@ -363,25 +364,27 @@ func (l *Log) replace(seg *segment, q *quarantine, r badRange, b []byte) error {
 	return nil
 }
 
-// Lost is the offset below which the log once had everything and now has not,
-// because its end was missing when it was opened; false when it is whole. That
-// is remembered until the records are back.
-func (l *Log) Lost() (had int64, lost bool) {
-	had = l.had.Load()
-	return had, had > l.offsets.end.Load()
+// Lost says that the log once had more than it has, because its end was missing
+// when it was opened: at least what lay below had, but nobody knows how much.
+// So it stays lost, whatever is appended, until somebody who knows has found it
+// to be complete (ForgetLost). epoch is the latest leader epoch it had then.
+func (l *Log) Lost() (had int64, epoch int32, lost bool) {
+	epoch = l.hadEpoch.Load()
+	return l.had.Load(), epoch, epoch >= 0
 }
 
-// ForgetLost gives up what the log once had: an unclean election has decided
-// that it does not count.
-func (l *Log) ForgetLost() { l.had.Store(0) }
+// ForgetLost says that the log is complete again, for a leader has let it into its
+// in-sync set, or that what it had does not count any more, by an unclean election.
+func (l *Log) ForgetLost() { l.hadEpoch.Store(lineage.NoEpoch) }
 
-// watermark is what the journal has for the high watermark: also what the log
-// lacks of it, so that the next start knows.
-func (l *Log) watermark() int64 {
-	if had, lost := l.Lost(); lost {
-		return had
+// watermark is what the journal has for the high watermark, and the epoch of Lost:
+// the next start must know, too.
+func (l *Log) watermark() (hw int64, hadEpoch int32) {
+	had, epoch, lost := l.Lost()
+	if hw = l.hw.Load(); lost {
+		hw = max(hw, had)
 	}
-	return l.hw.Load()
+	return hw, epoch
 }
 
 // OnDamaged sets the function that is told that damage of a log was found. It

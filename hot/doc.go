@@ -34,7 +34,18 @@
 // is a tail: it is scanned and cut at the first bad batch, and whatever
 // follows it is dropped, which is sound because Durable never passes a
 // segment that is not synced. The recovery point lies in the store's journal,
-// together with log start and high watermark.
+// together with log start and high watermark. What is bad below that watermark,
+// or was written while the same kernel ran, is damage, too.
+//
+// # Damage
+//
+// Whoever meets bytes that are not what was written (a read with [Slice.Verify],
+// an upload, recovery, a follower by [Log.CheckAt]) has the segment looked through
+// at once: the damaged runs of offsets are barred, [Log.Damaged] lists them, and
+// what is around them is read as ever. [Log.Repair] writes sound batches over
+// them. A log that opens with less than its journal says it had is [Log.Lost];
+// one of which synced bytes are gone opens offline, and [Store.SetAside] begins it
+// anew when others have the records.
 //
 // # Non-obvious
 //

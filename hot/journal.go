@@ -31,7 +31,8 @@ import (
 //	    48    8  recovery point: everything below is synced
 //	    56    8  base offset of the segment that holds the recovery point
 //	    64    4  position of the recovery point in it
-//	    68    4  reserved, 0
+//	    68    4  when the log has lost its end, and is not known to be complete again:
+//	             one more than the latest leader epoch it had; 0 otherwise
 //	    72    8  high watermark
 //	    80    8  first unstable offset at the recovery point, -1 none
 //	    88    8  offset of the producer snapshot for the recovery point, -1 for
@@ -76,13 +77,14 @@ type partitionState struct {
 	cleanPoint    int64
 	epochs        uint32 // entries of the chain
 	localStart    int64
+	hadEpoch      int32 // of a log that has lost its end (Log.Lost), NoEpoch otherwise
 }
 
 func newPartitionState(start int64) partitionState {
 	return partitionState{
 		epoch:    lineage.Entry{Epoch: lineage.NoEpoch, Start: lineage.NoOffset},
 		logStart: start, localStart: start, recovery: start, segment: start, highWatermark: start,
-		firstUnstable: -1, snapshot: -1,
+		firstUnstable: -1, snapshot: -1, hadEpoch: lineage.NoEpoch,
 	}
 }
 
@@ -97,7 +99,7 @@ func appendJournalRecord(dst []byte, kind byte, k journalKey, s *partitionState)
 	dst = binary.BigEndian.AppendUint64(dst, uint64(s.recovery))
 	dst = binary.BigEndian.AppendUint64(dst, uint64(s.segment))
 	dst = binary.BigEndian.AppendUint32(dst, s.position)
-	dst = binary.BigEndian.AppendUint32(dst, 0)
+	dst = binary.BigEndian.AppendUint32(dst, uint32(s.hadEpoch+1))
 	dst = binary.BigEndian.AppendUint64(dst, uint64(s.highWatermark))
 	dst = binary.BigEndian.AppendUint64(dst, uint64(s.firstUnstable))
 	dst = binary.BigEndian.AppendUint64(dst, uint64(s.snapshot))
@@ -128,6 +130,7 @@ func parseJournalRecord(b []byte) (kind byte, k journalKey, s partitionState, ok
 		cleanPoint:    i64(96),
 		epochs:        binary.BigEndian.Uint32(b[104:]),
 		localStart:    i64(112),
+		hadEpoch:      int32(binary.BigEndian.Uint32(b[68:])) - 1,
 	}
 	return b[4], k, s, b[4] == recordState || b[4] == recordRemoved
 }

@@ -27,6 +27,7 @@ type Log struct {
 	undecided atomic.Bool  // producers.done is not empty
 	remoteEnd atomic.Int64 // committed remote end, -1 not known
 	had       atomic.Int64 // the log once was committed up to here; more than its end says that it lost some
+	hadEpoch  atomic.Int32 // the latest leader epoch then
 	fresh     freshness
 
 	segments atomic.Pointer[[]*segment]    // by base; the last is active

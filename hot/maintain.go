@@ -253,8 +253,8 @@ func (s *Store) journalWatermarks() {
 		if l.Err() != nil || !l.maintMu.TryLock() {
 			continue
 		}
-		if hw := l.watermark(); hw != l.saved.highWatermark {
-			l.saved.highWatermark = hw
+		if hw, epoch := l.watermark(); hw != l.saved.highWatermark || epoch != l.saved.hadEpoch {
+			l.saved.highWatermark, l.saved.hadEpoch = hw, epoch
 			if err := l.store.journal.put(keyOf(l.part), l.saved); err != nil {
 				l.maintMu.Unlock()
 				s.failAll("writing the journal", err)

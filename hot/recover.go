@@ -29,13 +29,16 @@ func (s *Store) openLog(p topic.Partition, c LogConfig, dirName string, exists b
 		l.failure.Store(&err)
 	}
 	state, known := s.journal.state(keyOf(p))
-	had := int64(0)
+	had, hadEpoch := int64(0), lineage.NoEpoch
 	if !exists {
 		if known { // the directory is gone, or set aside: what it held is missing
 			had = max(state.highWatermark, state.recovery)
+			if hadEpoch = state.hadEpoch; had > 0 {
+				hadEpoch = max(hadEpoch, state.epoch.Epoch, 0)
+			}
 			l.logger().Error("the partition's directory is gone: the log begins anew, and does not count before it has what it had", "had", had)
 		}
-		if err := l.create(had); err != nil {
+		if err := l.create(had, hadEpoch); err != nil {
 			return nil, fmt.Errorf("make partition %s: %w", p, err)
 		}
 		known = false
@@ -53,7 +56,7 @@ func (s *Store) openLog(p topic.Partition, c LogConfig, dirName string, exists b
 				state.logStart = 0
 			}
 		}
-		state.highWatermark = max(state.highWatermark, had)
+		state.highWatermark, state.hadEpoch = max(state.highWatermark, had), hadEpoch
 	}
 	if err := l.load(state, known && exists, segs); err != nil {
 		return nil, fmt.Errorf("open partition %s: %w", p, err)
@@ -61,7 +64,7 @@ func (s *Store) openLog(p topic.Partition, c LogConfig, dirName string, exists b
 	return l, nil
 }
 
-func (l *Log) create(had int64) error {
+func (l *Log) create(had int64, hadEpoch int32) error {
 	if err := l.store.fs.MkdirAll(l.dir); err != nil {
 		return err
 	}
@@ -72,7 +75,7 @@ func (l *Log) create(had int64) error {
 	}
 	l.store.newDirs.Store(true)
 	st := newPartitionState(0)
-	st.highWatermark = had
+	st.highWatermark, st.hadEpoch = had, hadEpoch
 	return l.store.journal.put(keyOf(l.part), st)
 }
 
@@ -239,7 +242,7 @@ func (l *Log) restartAt(st partitionState, floor int64) error {
 		}
 		next.snapshot, next.firstUnstable = floor, ps.firstUnstable(floor)
 	}
-	next.logStart, next.highWatermark = st.logStart, max(floor, st.highWatermark)
+	next.logStart, next.highWatermark, next.hadEpoch = st.logStart, max(floor, st.highWatermark), st.hadEpoch
 	chain = chain.TruncateEnd(floor)
 	l.setChain(chain)
 	if st.epoch.Epoch >= 0 && chain.Latest() != st.epoch.Epoch {
@@ -280,9 +283,11 @@ func (l *Log) publish(st partitionState, end, synced int64) {
 	l.offsets.edgeBase.Store(last.base)
 	l.offsets.edgePos.Store(max(last.size.Load(), 0))
 	l.offsets.storeLocked(Offsets{LogStart: min(st.logStart, end), LocalStart: min(local, end), Durable: max(durable, min(local, end)), End: end})
-	if l.had.Store(0); st.highWatermark > end {
-		l.had.Store(st.highWatermark)
+	if st.highWatermark > end {
+		st.hadEpoch = max(st.hadEpoch, st.epoch.Epoch, 0)
 	}
+	l.had.Store(st.highWatermark)
+	l.hadEpoch.Store(st.hadEpoch)
 	st.highWatermark = min(max(st.highWatermark, min(st.logStart, end)), end)
 	l.hw.Store(st.highWatermark)
 	l.sized.Store(-1)
@@ -685,7 +690,9 @@ func (r *recovery) finish(start int64, known bool) error {
 	if l.tail != nil {
 		end = max(r.next, l.tail.seg.base)
 	}
-	if st.epoch.Epoch > r.chain.Latest() {
+	// Not one that began in what is missing: the records that are to come back
+	// before it are of earlier epochs.
+	if st.epoch.Epoch > r.chain.Latest() && (st.epoch.Start <= end || st.highWatermark <= end) {
 		r.chain = r.chain.Assign(st.epoch.Epoch, min(st.epoch.Start, end))
 	}
 	l.setChain(r.chain)

@@ -80,7 +80,10 @@ func (l *Log) truncateLocked(off int64) error {
 	} else {
 		st.recovery, st.segment, st.position = l.saved.recovery, l.saved.segment, l.saved.position
 	}
-	st.highWatermark = max(min(l.hw.Load(), off), l.had.Load())
+	st.highWatermark = min(l.hw.Load(), off)
+	if had, _, lost := l.Lost(); lost {
+		st.highWatermark = max(st.highWatermark, had)
+	}
 	st.cleanPoint = min(l.saved.cleanPoint, off)
 	st.snapshot, st.firstUnstable = 0, -1 // not known: replayed on need
 	l.setChain(chain)
@@ -273,7 +276,10 @@ func (l *Log) ResetTo(off int64, chain lineage.Chain, snapshot []byte) error {
 		return l.fail("writing the journal", err)
 	}
 	st := newPartitionState(off)
-	st.highWatermark = max(off, l.had.Load())
+	st.hadEpoch = l.hadEpoch.Load()
+	if had, _, lost := l.Lost(); lost {
+		st.highWatermark = max(off, had)
+	}
 	if l.config.Load().Tiered {
 		st.logStart = min(old.LogStart, off)
 	}

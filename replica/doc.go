@@ -20,8 +20,16 @@
 // the metadata keeps what exists; the bucket's manifest keeps what is archived. A deletion interrupted by a crash is repeated
 // from its tombstone.
 //
+// Damage (damage.go): the hot store bars what its disk has damaged. It is fetched from the bucket, the leader or another replica and
+// written in its place. A follower's fetch says from where on it has only damage, so it counts for nothing above that, and
+// where it got damage from the leader; the leader then looks at its own copy. A leader that cannot mend its copy, or whose disk fails,
+// names itself among the replicas that lost records, and so does one that finds at its start that its log's end is missing:
+// someone in sync takes over. A follower that cannot be mended in place begins anew once the controller counts on it no more.
+//
 // Non-obvious:
 //
+//   - A log that has lost its end stays lost, whatever it fetches, until a leader lets it into its in-sync set: what it had is known at
+//     least, not at most.
 //   - A follower changes its log only under leading, held shared, and only while Partition.following is the very leadership
 //     whose leader said so: what an earlier one said is void.
 //   - A fetch says what is durable. So an answer's appends are waited for, all together, before the next fetch; who is not

@@ -73,15 +73,15 @@ func (p *Partition) lead(l isr.Leadership) error {
 	return nil
 }
 
-// lacksEnd says that this log once had more than it has, committed as it was: another replica must lead. Unless there is none,
-// or what is lost has been given up by an unclean election.
+// lacksEnd says that this log once had more than it has, committed as it was: another replica must lead, or, if there is none,
+// this one as elected uncleanly, so that the loss is on record. Then it is given up.
 func (p *Partition) lacksEnd(l isr.Leadership) bool {
-	had, lost := p.log.Lost()
+	had, epoch, lost := p.log.Lost()
 	if !lost {
 		return false
 	}
 	end := p.log.Offsets().End
-	if len(l.Replicas) > 1 && l.Unclean <= p.log.LatestEpoch() {
+	if l.Unclean <= epoch {
 		p.logger().Error("leadership is declined: records that were committed here are missing; the controller is asked for another leader",
 			"leader_epoch", l.Epoch, "end", end, "had", had)
 		return true
@@ -103,6 +103,9 @@ func (p *Partition) follow(l isr.Leadership) {
 	if old.final() || l.Epoch < old.epoch {
 		return
 	}
+	if _, epoch, lost := p.log.Lost(); lost && (l.Unclean > epoch || l.Leader >= 0 && slices.Contains(l.ISR, p.m.config.NodeID)) {
+		p.log.ForgetLost() // a start is in no in-sync set before the leader has let it in
+	}
 	d := p.following.Load()
 	if d != nil && d.core.Epoch == l.Epoch && d.core.UncleanEpoch >= l.Unclean && old.leader == l.Leader {
 		return
@@ -113,9 +116,6 @@ func (p *Partition) follow(l isr.Leadership) {
 	p.leave()
 	p.unfit.Store(nil)
 	p.leadership.Store(&l)
-	if l.Unclean > p.log.LatestEpoch() {
-		p.log.ForgetLost()
-	}
 	if l.Leader < 0 || p.m.deps.Peers == nil {
 		return
 	}

@@ -15,19 +15,45 @@ import (
 // whole says whether the partition may be led in an epoch. If the bucket has to be asked first, that is begun: the partition
 // comes back to the workers when it is done.
 func (m *Manager) whole(p *Partition, l isr.Leadership) bool {
-	if !l.Recovering || !p.tiered() || p.wholeIn.Load() == int64(l.Epoch) {
+	if !l.Recovering || p.durable() && (!p.tiered() || p.wholeIn.Load() == int64(l.Epoch)) {
 		return true
 	}
 	// Nobody is followed or led meanwhile.
 	p.follow(isr.Leadership{Leader: NoReplica, Epoch: l.Epoch, Unclean: l.Unclean})
 	if p.mending.CompareAndSwap(false, true) {
 		m.wg.Go(func() {
-			p.makeWhole(m.running, l.Epoch)
+			p.makeDurable(m.running, l.Epoch)
+			if p.tiered() {
+				p.makeWhole(m.running, l.Epoch)
+			}
 			p.mending.Store(false)
 			m.again(p.id)
 		})
 	}
 	return false
+}
+
+// durable says that everything in the log is on disk. A follower outside the in-sync set may have heard of a high watermark
+// before its own copy of those records was synced: when it is elected all the same it must not show what it could still lose.
+func (p *Partition) durable() bool {
+	o := p.log.Offsets()
+	return o.Durable >= o.End
+}
+
+// durableCheck is how often a log that is being synced is looked at: a group commit takes a few milliseconds.
+const durableCheck = 2 * time.Millisecond
+
+// makeDurable waits for the syncer, until the epoch is over.
+func (p *Partition) makeDurable(ctx context.Context, epoch int32) {
+	tick := time.NewTicker(durableCheck)
+	defer tick.Stop()
+	for !p.durable() && p.log.Err() == nil && p.role.Load().epoch == epoch && !p.role.Load().final() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
 }
 
 // mendRetry is how long a bucket that does not answer is left alone.

@@ -26,7 +26,8 @@
 //   - An unclean election was asked for or configured (opted into), or
 //   - every member of the in-sync set and of the ELR had lost data at one time: in
 //     the default durability (fsync) only a wiped disk loses what was
-//     acknowledged; with varve.durability=replicated any unclean stop may.
+//     acknowledged, or one that loses the end of what it had synced; with
+//     varve.durability=replicated any unclean stop may.
 //
 // Everything else, in any number and at once, must lose nothing: killed and
 // paused processes, power loss of all brokers (fsync), cut, slow and one-way

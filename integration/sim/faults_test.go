@@ -21,6 +21,7 @@ const (
 	faultElect
 	faultDelete
 	faultStore
+	faultRot
 	faultsEnd
 
 	allFaults = faultsEnd - 1
@@ -29,7 +30,7 @@ const (
 // faultNames, in the order of the bits.
 var faultNames = []string{
 	"kill", "power", "stop", "pause", "wipe", "cut", "loss", "slow", "controller", "clock", "all at once", "topics",
-	"min.insync.replicas", "reassign", "elect", "delete records", "store",
+	"min.insync.replicas", "reassign", "elect", "delete records", "store", "rot",
 }
 
 // misfortunes are what may happen, with how often.
@@ -62,6 +63,18 @@ var misfortunes = []struct {
 		if b := w.someBroker(); b != nil {
 			b.paused = w.now + w.between(50, 3*sessionMillis)
 			w.tell("%s is paused until %d", b.name, b.paused)
+		}
+	}},
+	{faultRot, 3, func(w *world) {
+		if b := w.someBroker(); b != nil {
+			b.powerLoss()
+			for _, k := range w.keys() {
+				if l := b.logs[k]; l != nil && l.hwSaved > l.localStart() && w.one(2) {
+					l.rot(l.localStart() + w.rng.Int64N(l.hwSaved-l.localStart()))
+					w.tell("the disk of %s loses the end of %v: %s", b.name, w.partition(k), l)
+				}
+			}
+			w.revive(b)
 		}
 	}},
 	{faultWipe, 2, func(w *world) {

@@ -26,6 +26,8 @@ type diskLog struct {
 	hwSaved   int64   // the checkpoint
 	rolls     []int64 // where segments begin, the first at start
 	remoteEnd int64
+	had       int64 // a checkpoint's watermark beyond the end that a disk has lost
+	hadEpoch  int32
 }
 
 func newLog(at int64) *diskLog {
@@ -61,7 +63,9 @@ func (l *diskLog) truncate(end int64) {
 
 // restart begins anew at an offset with nothing in it but the lineage below.
 func (l *diskLog) restart(at, logStart int64, chain lineage.Chain) {
+	had, epoch := l.had, l.hadEpoch
 	*l = *newLog(at)
+	l.had, l.hadEpoch = had, epoch
 	l.logStart, l.chain = min(logStart, at), chain.TruncateEnd(at)
 }
 
@@ -107,6 +111,16 @@ func (l *diskLog) power(extra int64) {
 		l.restart(l.logStart, l.logStart, nil)
 	}
 }
+
+// rot is a disk that loses the end of what it had synced, down to an offset below
+// the watermark that its journal still names.
+func (l *diskLog) rot(to int64) {
+	l.had, l.hadEpoch = max(l.had, l.hwSaved), max(l.hadEpoch, l.chain.Latest())
+	l.truncate(to)
+}
+
+// lost says that the log's end was missing, and nobody has found it complete since.
+func (l *diskLog) lost() bool { return l.had > 0 }
 
 // localStart is the first offset that may be read here.
 func (l *diskLog) localStart() int64 { return max(l.start, l.logStart) }

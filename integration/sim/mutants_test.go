@@ -50,6 +50,8 @@ var mutants = []mutant{
 		"if !ok || !b.Active() ||", "if !ok ||"},
 	{"who lost records stays eligible", "29: unclean starts leave the ELR (KIP-966)", "meta/election.go",
 		"		case was && !slices.Contains(e.lossy, id):", "		case was:"},
+	{"who told of its loss is not named", "29: who lost records leaves the ELR, whoever finds out", "replica/isr/leader.go",
+		"			if s.lost(id) && !slices.Contains(set, id) && !slices.Contains(list, id) {", "			if s.lost(id) && len(list) < 0 {"},
 	{"unclean elections are always on", "8: unclean election is opted into", "meta/election.go",
 		"	if len(isr) > 0 && !e.unclean {", "	if e.unclean = true; false {"},
 	{"a leader without an epoch of its own", "2: one leader for each epoch", "meta/apply.go",

@@ -153,7 +153,8 @@ func (o *oracle) partitionChanged(prev, next *meta.Image, k partitionKey, ot, nt
 		// The last to join completes a reassignment, and may lead at once: that it
 		// has everything is what "candidates" asserts.
 		joined := was.Reassigning() && !is.Reassigning() && is.UncleanEpoch != is.LeaderEpoch
-		if is.Leader != meta.NoLeader && !slices.Contains(could, is.Leader) && !joined {
+		last := is.UncleanEpoch == is.LeaderEpoch && is.UncleanEpoch != was.UncleanEpoch // who declined, and leads for want of another
+		if is.Leader != meta.NoLeader && (!slices.Contains(could, is.Leader) && !joined || last) {
 			opted := isTrue(ot.Configs["unclean.leader.election.enable"]) || isTrue(nt.Configs["unclean.leader.election.enable"]) || o.allowed[k]
 			o.uncleanElection(t, was, is, opted)
 		} else if was.Recovering && slices.Contains(was.ELR, is.Leader) {
@@ -162,7 +163,7 @@ func (o *oracle) partitionChanged(prev, next *meta.Image, k partitionKey, ot, nt
 	}
 	if len(could) > 0 && len(can) == 0 {
 		for _, id := range could {
-			if _, suspect := o.suspects[id]; !suspect {
+			if !o.lacking(k, id) {
 				w.fail("budget", "%s: %d may not lead any more, though it lost nothing: in sync %v, ELR %v", t.name, id, was.ISR, was.ELR)
 			}
 		}
@@ -193,7 +194,7 @@ func (o *oracle) uncleanElection(t *truth, was, is *meta.Partition, opted bool) 
 	o.uncleans++
 	w.tell("%s: unclean election of %d in epoch %d", t.name, is.Leader, is.LeaderEpoch)
 	for _, id := range append(slices.Clone(was.ISR), was.ELR...) {
-		if _, suspect := o.suspects[id]; !suspect && !opted {
+		if !o.lacking(t.k, id) && !opted {
 			w.fail("clean", "%s: %d leads in epoch %d, of in sync %v and ELR %v", t.name, is.Leader, is.LeaderEpoch, was.ISR, was.ELR)
 		}
 	}
@@ -231,6 +232,24 @@ func uncleanOf(p *meta.Partition) int32 {
 		return -1
 	}
 	return p.UncleanEpoch
+}
+
+// lacking says whether a broker may lack what it acknowledged of a partition: any
+// of it, or the end of this log.
+func (o *oracle) lacking(k partitionKey, id int32) bool {
+	_, suspect := o.suspects[id]
+	l := o.w.brokers[id].logs[k]
+	return suspect || l != nil && l.lost()
+}
+
+// altered: who has told the leader that it lacks what is committed is not kept for
+// the next election (29).
+func (o *oracle) altered(r *replica, a meta.AlteredPartition, losers []int32) {
+	for _, id := range losers {
+		if a.Err == nil && slices.Contains(a.Partition.ELR, id) {
+			o.w.fail("candidates", "%d told %s that it lacks committed records of %s, and is in the ELR %v", id, r.b.name, r.short(), a.Partition.ELR)
+		}
+	}
 }
 
 // suspect notes that a broker may lack what it acknowledged.
@@ -279,6 +298,9 @@ func (o *oracle) copied(r *replica, offset int64, rec record) {
 
 func (o *oracle) leads(r *replica) {
 	t := o.truths[r.key]
+	if r.log.lost() {
+		o.w.fail("candidates", "%s leads %s in epoch %d with %s, and had %d", r.b.name, t.name, r.epoch, r.log, r.log.had)
+	}
 	if t.leaders[r.epoch] != r.b.id {
 		o.w.fail("matching", "%s leads %s in epoch %d, which is %d's", r.b.name, t.name, r.epoch, t.leaders[r.epoch])
 	}
@@ -351,9 +373,8 @@ func (o *oracle) acked(r *replica, offset, value int64) {
 	n := 0
 	for _, b := range o.w.brokers {
 		l := b.logs[r.key]
-		_, suspect := o.suspects[b.id]
 		switch {
-		case suspect:
+		case o.lacking(r.key, b.id):
 			n++ // it had it; what it lost since counts against the budget
 		case l != nil && l.view(o.w.cfg.fsync, false).Counted > offset && (offset < l.start || l.at(offset).value == value):
 			n++
@@ -453,7 +474,7 @@ func (o *oracle) check() {
 // complete: see "candidates" above.
 func (o *oracle) complete(t *truth, id int32, as string) {
 	n := int64(len(t.ghost))
-	if _, suspect := o.suspects[id]; suspect || n <= t.start || t.open {
+	if o.lacking(t.k, id) || n <= t.start || t.open {
 		return
 	}
 	b := o.w.brokers[id]

@@ -37,6 +37,7 @@ type replica struct {
 	askEnds  int64
 	granted  int32 // the partition epoch of a wish that was granted; the image has it soon
 	offload  *tier.Leadership
+	unfit    *isr.Leadership // one that is declined: the log lacks what was committed
 
 	follow    isr.Follower
 	fetching  int // the fetch whose answer is waited for, 0 = none
@@ -91,6 +92,18 @@ func minISROf(t *meta.Topic) int {
 // the first append (18).
 func (r *replica) leadAs(l isr.Leadership) {
 	r.leave()
+	if r.unfit = nil; r.log.lost() {
+		if l.Unclean <= r.log.hadEpoch {
+			r.w.tell("%s declines to lead %s in epoch %d: %s, had %d", r.b.name, r.short(), l.Epoch, r.log, r.log.had)
+			r.leader, r.epoch, r.unfit = meta.NoLeader, l.Epoch, &l
+			r.decline()
+			return
+		}
+		r.log.had = 0
+	}
+	if l.Recovering {
+		r.log.durable = r.log.end() // the shell waits for that
+	}
 	r.log.chain = r.log.chain.Assign(l.Epoch, r.log.end())
 	start, ok := r.log.chain.StartOf(l.Epoch)
 	if !ok {
@@ -106,8 +119,30 @@ func (r *replica) leadAs(l isr.Leadership) {
 	}
 }
 
+// decline asks for another leader.
+func (r *replica) decline() {
+	if r.asking && r.w.now < r.askEnds {
+		return
+	}
+	r.asking, r.askEnds = true, r.w.now+300+r.w.rng.Int64N(600)
+	l, id, epoch := r.unfit, r.b.id, r.b.epoch
+	wish := meta.AlterPartition{ID: r.key.id, Index: r.key.index, LeaderEpoch: l.Epoch, PartitionEpoch: l.PartitionEpoch, Lossy: []int32{id}}
+	for _, o := range l.ISR {
+		if o != id {
+			wish.ISR = append(wish.ISR, meta.BrokerState{ID: o, Epoch: -1})
+		}
+	}
+	r.b.ask("decline "+r.short(), func(_ *broker, img *meta.Image) (any, []meta.Change, error) {
+		_, changes, err := r.w.decisions.AlterPartitions(img, id, epoch, []meta.AlterPartition{wish})
+		return nil, changes, err
+	}, func(any, error) {})
+}
+
 // followAs begins to follow, or goes on.
 func (r *replica) followAs(l isr.Leadership) {
+	if l.Unclean > r.log.hadEpoch || l.Leader >= 0 && contains(l.ISR, r.b.id) {
+		r.log.had = 0 // given up, or the leader has let it in
+	}
 	if !r.leads && r.epoch == l.Epoch && r.leader == l.Leader && r.follow.UncleanEpoch == l.Unclean {
 		return
 	}
@@ -115,6 +150,7 @@ func (r *replica) followAs(l isr.Leadership) {
 		r.leave()
 		r.w.tell("%s follows %d on %s in epoch %d: %s", r.b.name, l.Leader, r.short(), l.Epoch, r.log)
 	}
+	r.unfit = nil
 	r.leader, r.epoch, r.fetching = l.Leader, l.Epoch, 0
 	r.follow = isr.Follower{Epoch: l.Epoch, UncleanEpoch: l.Unclean}
 	r.fetch()
@@ -149,6 +185,8 @@ func (r *replica) tick() {
 	switch {
 	case r.leads:
 		r.propose()
+	case r.unfit != nil:
+		r.decline()
 	case r.fetching != 0 && r.w.now > r.fetchEnds:
 		r.fetching = 0
 		fallthrough
@@ -273,12 +311,14 @@ func (r *replica) propose() {
 	}
 	r.w.bounce(r)
 	id, epoch, asked := r.b.id, r.b.epoch, r.askEnds
+	losers := r.losers()
 	r.w.tell("%s wants %v in sync on %s, epochs %d/%d", r.b.name, p.ISR, r.short(), p.LeaderEpoch, p.PartitionEpoch)
 	r.b.ask("alter "+r.short(), func(_ *broker, img *meta.Image) (any, []meta.Change, error) {
 		results, changes, err := r.w.decisions.AlterPartitions(img, id, epoch, []meta.AlterPartition{wish})
 		if err != nil {
 			return nil, nil, err
 		}
+		r.w.oracle.altered(r, results[0], losers)
 		return results[0], changes, nil
 	}, func(res any, err error) {
 		if r.asking && r.askEnds == asked {
@@ -286,6 +326,17 @@ func (r *replica) propose() {
 		}
 		r.altered(p, res, err)
 	})
+}
+
+// losers are those that have told this leader that they have less than is
+// committed.
+func (r *replica) losers() (ids []int32) {
+	for _, id := range r.replicas {
+		if end := r.lead.End(id); id != r.b.id && end != isr.NoProgress && end < r.lead.HighWatermark() {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // altered takes the controller's answer to a proposal.

@@ -65,7 +65,7 @@ func configOf(e *engine) config {
 	if c.tiered {
 		// What an uncleanly elected leader takes from the bucket is the shell's to fetch.
 		c.unclean, c.fsync = false, true
-		c.faults &^= faultWipe
+		c.faults &^= faultWipe | faultRot
 	}
 	return c
 }

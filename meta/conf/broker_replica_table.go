@@ -32,7 +32,7 @@ var brokerReplicaDefs = []Def{
 	def("metadata.max.retention.ms", Long, "604800000", "Kafka's bound on old metadata by age; accepted without effect."),
 	def("node.id", Int, "1", "This node's id in the cluster.", atLeast(0)),
 	def("num.replica.alter.log.dirs.threads", Int, "", "How many replicas move between data directories at once.", null),
-	def("num.replica.fetchers", Int, "1", "How many connections fetch from one other broker.", dynamic),
+	def("num.replica.fetchers", Int, "1", "Accepted, and without effect: one connection to each other broker carries all partitions, whose records are synced together; a slow partition holds up no other.", dynamic),
 	def("process.roles", List, "broker,controller", "What this process is: a broker, a controller, or both.", listOf("broker", "controller")),
 	def("producer.purgatory.purge.interval.requests", Int, "1000", "Kafka's housekeeping of waiting produce requests; accepted without effect."),
 	def("quota.window.num", Int, "11", "How many samples client quotas keep.", atLeast(1)),

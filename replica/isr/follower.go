@@ -93,7 +93,7 @@ func (f Follower) Answer(v View, sent Position, r Reply) Action {
 	case r.Refused != Served:
 		return Action{}
 	case r.Diverging != nil:
-		return f.truncate(v, *r.Diverging)
+		return f.truncate(v, *r.Diverging, r.LogStart)
 	case v.Tiered && v.End == v.LocalStart && r.RemoteEnd > v.End:
 		return Action{Kind: Rebuild} // empty, as a new replica is: what the bucket has need not be copied (KIP-1023)
 	case r.Next > r.First && r.First < v.End:
@@ -103,13 +103,17 @@ func (f Follower) Answer(v View, sent Position, r Reply) Action {
 	return Action{Kind: Append, HighWatermark: max(v.HighWatermark, min(r.HighWatermark, end)), LogStart: min(r.LogStart, end)}
 }
 
-func (f Follower) truncate(v View, d Divergence) Action {
+func (f Follower) truncate(v View, d Divergence, logStart int64) Action {
 	to := min(v.End, d.End)
 	if epoch, end := v.Lineage.EndOffsetFor(d.Epoch, v.End); epoch != lineage.NoEpoch {
 		to = min(to, end)
 	}
 	if to < v.HighWatermark && f.UncleanEpoch <= v.Lineage.Latest() {
 		return Action{Kind: Halt, To: to}
+	}
+	if to <= logStart && v.LocalStart < logStart {
+		// The leader's lineage begins there: that both logs are the same below it is not said, and does not matter any more.
+		return Action{Kind: Reset, To: logStart}
 	}
 	if to < v.LocalStart && v.Tiered {
 		return Action{Kind: Rebuild, Cut: true}

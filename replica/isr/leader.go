@@ -28,7 +28,6 @@ type Leader struct {
 	committed      []int32  // as the controller has it
 	elr            []int32  // as the controller has it: those who would be elected after the in-sync set
 	proposed       []int32  // the change on its way to the controller; nil when there is none
-	lossy          []int32  // of proposed: those who go because they lost what they had acknowledged
 	members        []Member // of proposed, as the starts of brokers that were judged; a later start of one is another matter
 	doubtful       bool     // proposed may have been committed or may still be: an answer is missing
 	refused        bool     // doubtful, and a later try was refused
@@ -109,7 +108,7 @@ func (s *Leader) Update(l Leadership) bool {
 
 // settle forgets the proposal: its outcome is known.
 func (s *Leader) settle() {
-	s.proposed, s.members, s.lossy, s.doubtful, s.refused = nil, nil, nil, false, false
+	s.proposed, s.members, s.doubtful, s.refused = nil, nil, false, false
 }
 
 // Proposal is a wanted in-sync set, as a compare-and-swap on the partition epoch it was made under.
@@ -139,7 +138,7 @@ type Cluster struct {
 }
 
 // Propose works out whether the in-sync set should be another one, and the request for it. From here until the answer both
-// sets count. A proposal without an answer is made again as it was. When one is refused after an earlier try went
+// sets count. A proposal without an answer is made again as it was, with whom has turned out to lack records by now. When one is refused after an earlier try went
 // unanswered, the committed set itself is proposed: that raises the partition epoch, after which nothing of it can happen
 // any more. False when there is nothing to ask for.
 func (s *Leader) Propose(c Cluster) (Proposal, bool) {
@@ -155,11 +154,10 @@ func (s *Leader) Propose(c Cluster) (Proposal, bool) {
 			set = s.committed
 		}
 		s.proposed, s.members = slices.Clone(set), s.membersOf(set, c.SelfEpoch)
-		s.lossy = s.losers(set)
 	}
-	p := Proposal{LeaderEpoch: s.epoch, PartitionEpoch: s.partitionEpoch, ISR: slices.Clone(s.members), Lossy: slices.Clone(s.lossy)}
+	p := Proposal{LeaderEpoch: s.epoch, PartitionEpoch: s.partitionEpoch, ISR: slices.Clone(s.members), Lossy: s.losers(set)}
 	if s.refused {
-		p.ISR, p.Lossy = s.membersOf(set, c.SelfEpoch), nil
+		p.ISR = s.membersOf(set, c.SelfEpoch)
 	}
 	return p, true
 }
