@@ -431,6 +431,7 @@ func (r *recovery) chainBelow(start int64) (c lineage.Chain, err error) {
 }
 
 // segment scans one segment and says whether the scan goes on to the next.
+// Long: what a bad batch means depends on all that was found before it.
 func (r *recovery) segment(i int, from int64, last bool) (more bool, err error) {
 	l := r.log
 	segs := l.list()

@@ -138,6 +138,7 @@ func (l *Log) cutPosition(seg *segment, off int64) (pos, at int64, err error) {
 }
 
 // dropBeyond cuts segment i at pos and removes those after it.
+// Long: one order of writes, which a crash may end anywhere.
 func (l *Log) dropBeyond(i int, pos, off int64) error {
 	segs := l.list()
 	seg := segs[i]
@@ -249,6 +250,7 @@ func (l *Log) reloadProducers() error {
 // the log start stays (at most off); elsewhere it becomes off. chain is the
 // leader-epoch chain below off, snapshot the producer state at off; either
 // may be nil.
+// Long: one order of writes, which a crash may end anywhere.
 func (l *Log) ResetTo(off int64, chain lineage.Chain, snapshot []byte) error {
 	ps := newProducers()
 	if snapshot != nil {
