@@ -60,13 +60,15 @@ func (s *Server) coordinatorOf(r *request, kind int8, key string) kmsg.FindCoord
 	case kind == coordinatorOfShare && r.version >= 6:
 		k, err := coordinator.ParseShareKey(key)
 		if err != nil {
-			return fail(codeInvalidRequest, malformed)
+			return fail(codeInvalidRequest, "")
 		}
 		key = k.String()
 		if s.deps.Shares == nil {
 			return fail(codeCoordinatorNotAvailable, unavailable)
 		}
 		locate = s.deps.Shares.Locate
+	case kind == coordinatorOfShare:
+		return fail(codeInvalidRequest, "") // of an older version
 	case kind == coordinatorOfTxn || kind == coordinatorOfGroup:
 		return fail(codeCoordinatorNotAvailable, unavailable)
 	default:

@@ -1,6 +1,9 @@
 package broker
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/varvelog/varve/coordinator"
@@ -11,6 +14,8 @@ var apiShareGroupDescribe = api{key: 77, name: "ShareGroupDescribe", min: 1, max
 
 func (s *Server) shareGroupDescribe(r *request, q *kmsg.ShareGroupDescribeRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrShareGroupDescribeResponse()
+	// Names that cannot be come first, as in Kafka.
+	slices.SortStableFunc(q.GroupIDs, func(a, b string) int { return cmp.Compare(min(len(a), 1), min(len(b), 1)) })
 	for _, id := range q.GroupIDs {
 		g := kmsg.NewShareGroupDescribeResponseGroup()
 		g.GroupID, g.AuthorizedOperations = id, noOperations

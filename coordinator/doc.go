@@ -6,13 +6,16 @@
 // their metadata and assignments on. In the consumer protocol (KIP-848) the coordinator decides who reads what, and tells
 // members one by one. In the streams protocol (KIP-1071) members bring the topology of their application instead of
 // subscriptions: the coordinator holds it against the topics there are, has internal topics made that it lacks, and gives out tasks,
-// active and standby. Transactions are those of KIP-98, in both versions of the protocol (KIP-890). Requests and results are
+// active and standby. In share groups (KIP-932) several members read one partition, and what has become of records is kept by the
+// share coordinator, which is another machine over another topic: ShareState is how it is reached. Transactions are those of
+// KIP-98, in both versions of the protocol (KIP-890). Requests and results are
 // typed, errors are sentinels: Kafka's error codes are the front door's.
 //
 // # Use
 //
 // Open with a Log, which is the topic __consumer_offsets, and the metadata quorum; OpenTransactions with the topic
-// __transaction_state, and with Markers, which ends transactions in their partitions. Locate finds the broker that a group or a
+// __transaction_state, and with Markers, which ends transactions in their partitions; OpenShares with the topic
+// __share_group_state. Locate finds the broker that a group or a
 // transactional id belongs to and has the topic created when there is none. Every other call is a request of a client; Join and
 // Sync block as long as the protocol makes members wait for each other.
 //
@@ -39,13 +42,20 @@
 // and streamsrecord.go has the formats. Internal topics are made by the shell (internaltopics.go), once a heartbeat has found that
 // they are missing; the metadata image that has them makes the next heartbeat give out tasks.
 //
+// A share-partition exists once the share coordinator has begun it. The group's machine writes down which are to be begun or
+// forgotten, the shell has the share coordinator do that, and the machine notes what came of it; members are given only
+// partitions that are begun. The share coordinator's records are snapshots and updates. All updates since a snapshot are needed
+// though they have one key, so that topic is not compacted: the machine says below which offset it is redundant, and there the
+// shell cuts it off.
+//
 // # Crashes and fail-over
 //
 // Nothing but the log is kept. A shard reads it back when its broker begins to lead the partition, and after an append whose
 // outcome it does not know: everybody who waits is told to ask again, and the state is what the log says. Decided ends of
 // transactions are then carried out again, which changes nothing where they were already. Of classic groups, written are
 // offsets, and groups that are stable or without members. A rebalance under way is not written: it ends with the broker, and
-// its members, who know no newer generation than the one that was stable, join again.
+// its members, who know no newer generation than the one that was stable, join again. Share-partitions that were being begun
+// are begun again with a heartbeat of their group; one that has begun under the same state epoch stays as it is.
 //
 // # Locks
 //

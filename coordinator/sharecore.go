@@ -110,7 +110,7 @@ const (
 	textWriteUninitialized  = "Write operation on uninitialized share partition not allowed."
 	textReadUninitialized   = "Read operation on uninitialized share partition not allowed."
 	textFencedLeaderEpoch   = "The leader epoch in the request is older than the epoch on the broker."
-	textFencedStateEpoch    = "The share coordinator rejected the request because the share-group state epoch did not match."
+	textFencedStateEpoch    = "The coordinator rejected the request because the state epoch did not match."
 	textNoPartition         = "This server does not host this topic-partition."
 )
 
@@ -134,6 +134,9 @@ func (c *shareCore) initialize(q *ShareInitialize) error {
 	}
 	if err := c.exists(q.ShareKey); err != nil {
 		return err
+	}
+	if old != nil && old.stateEpoch == q.StateEpoch && q.Start == NoOffset {
+		return nil // asked twice: what has become of records since is not to be lost
 	}
 	p := &sharePartition{stateEpoch: q.StateEpoch, start: q.Start, created: c.wall(), written: c.wall()}
 	if q.Start == NoOffset {

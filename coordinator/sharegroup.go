@@ -54,7 +54,7 @@ var _ modern = (*shareGroup)(nil)
 
 func newShareGroup() *shareGroup {
 	return &shareGroup{
-		target: make(map[string]assignment), members: make(map[string]*shareMember),
+		epoch: firstEpoch, target: make(map[string]assignment), members: make(map[string]*shareMember),
 		initializing: make(map[topic.ID]*shareTopic), initialized: make(map[topic.ID]*shareTopic), deleting: make(map[topic.ID]string),
 	}
 }
@@ -62,7 +62,7 @@ func newShareGroup() *shareGroup {
 func (g *shareGroup) groupType() GroupType { return ShareGroup }
 func (g *shareGroup) protocolType() string { return shareProtocol }
 func (g *shareGroup) size() int            { return len(g.members) }
-func (g *shareGroup) written() bool        { return g.epoch > 0 || len(g.members) > 0 || g.known }
+func (g *shareGroup) written() bool        { return g.epoch > firstEpoch || len(g.members) > 0 || g.known }
 
 // stateName is Kafka's name for what the group is doing.
 func (g *shareGroup) stateName() string {

@@ -213,7 +213,7 @@ func (g *shareGroup) unwrite(kind int16, of string) {
 		delete(g.members, of)
 		delete(g.target, of)
 	case keyShareGroup:
-		g.epoch, g.hash = 0, 0
+		g.epoch, g.hash = firstEpoch, 0
 	case keyShareTargetEpoch:
 		g.targetEpoch, g.targetAt = 0, 0
 	case keyShareTarget:

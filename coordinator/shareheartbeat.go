@@ -27,6 +27,8 @@ func (c *core) shareHeartbeat(e event, q *ShareHeartbeatRequest) {
 func checkShareHeartbeat(q *ShareHeartbeatRequest) error {
 	empty := func(s string) bool { return strings.TrimSpace(s) == "" }
 	switch {
+	case q.MemberID == "":
+		return ErrInvalidHeartbeat
 	case empty(q.MemberID):
 		return invalid("MemberId can't be empty.")
 	case empty(q.Group):
@@ -268,6 +270,10 @@ func (c *core) shareReconcile(g *group, m *shareMember, resubscribed bool) *shar
 // describeShare is ShareGroupDescribe for one group.
 func (c *core) describeShare(e event, q describeShare) {
 	g := c.group(q.group)
+	if q.group == "" {
+		c.reply(e.ticket, &ShareDescription{State: Dead.String()}, ErrInvalidGroup)
+		return
+	}
 	if g == nil || g.share == nil {
 		err := refuse(ErrUnknownGroup, "Group %s not found.", q.group)
 		if g != nil {
