@@ -82,9 +82,9 @@ func (g *shareGroup) reads(name string) bool {
 	return false
 }
 
-// A share group has no offsets that a consumer could commit or fetch.
-func (g *shareGroup) mayCommit(q *CommitRequest) error      { return notConsumer(q.Group) }
-func (g *shareGroup) mayFetch(q *FetchOffsetsRequest) error { return notConsumer(q.Group) }
+// A share group has no offsets that a consumer could commit; who fetches some is told that there are none.
+func (g *shareGroup) mayCommit(q *CommitRequest) error    { return notConsumer(q.Group) }
+func (g *shareGroup) mayFetch(*FetchOffsetsRequest) error { return nil }
 
 func notConsumer(group string) error {
 	return refuse(ErrUnknownGroup, "Group %s is not a consumer group.", group)

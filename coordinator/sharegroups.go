@@ -80,7 +80,7 @@ func (c *Coordinator) AlterShares(ctx context.Context, q *AlterShareRequest) (*A
 		return nil, ErrNotAvailable
 	}
 	if q.Group == "" {
-		return nil, ErrInvalidGroup
+		return nil, refuse(ErrInvalidGroup, "The group id is invalid.")
 	}
 	x, err := ask[*alteredShares](ctx, &c.groups, q.Group, q)
 	if err != nil || len(x.begin) == 0 {
@@ -106,7 +106,7 @@ func (c *Coordinator) DeleteShares(ctx context.Context, q *DeleteShareOffsetsReq
 		return nil, ErrNotAvailable
 	}
 	if q.Group == "" {
-		return nil, ErrInvalidGroup
+		return nil, refuse(ErrInvalidGroup, "The group id is invalid.")
 	}
 	x, err := ask[*deletedShares](ctx, &c.groups, q.Group, q)
 	if err != nil {

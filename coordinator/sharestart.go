@@ -42,6 +42,9 @@ type (
 	}
 )
 
+// textNotEmpty is Kafka's.
+const textNotEmpty = "The group is not empty."
+
 // shareBeginRetryMillis is how long share-partitions are left to be begun before that is tried anew, as Kafka's
 // group.share.initialize.retry.interval.ms.
 const shareBeginRetryMillis = 30_000
@@ -193,21 +196,14 @@ func (c *core) doom(g *group) *doomedShares {
 	return d
 }
 
-// listShares lists the share-partitions that a group has.
+// listShares lists the share-partitions that a group has; a group that is none, or no share group, has none.
 func (c *core) listShares(e event, q listShares) {
-	g := c.group(q.group)
-	switch {
-	case g == nil:
-		c.reply(e.ticket, []ShareKey(nil), refuse(ErrUnknownGroup, "Group %s not found.", q.group))
-		return
-	case g.share == nil:
-		c.reply(e.ticket, []ShareKey(nil), notShare(q.group))
-		return
-	}
 	var keys []ShareKey
-	for _, id := range sortedIDs(g.share.initialized) {
-		if c.view.byID(id) != nil {
-			keys = append(keys, g.share.initialized[id].keys(g.id, id)...)
+	if g := c.group(q.group); g != nil && g.share != nil {
+		for _, id := range sortedIDs(g.share.initialized) {
+			if c.view.byID(id) != nil {
+				keys = append(keys, g.share.initialized[id].keys(g.id, id)...)
+			}
 		}
 	}
 	c.reply(e.ticket, keys, nil)
@@ -217,7 +213,7 @@ func (c *core) listShares(e event, q listShares) {
 func (c *core) alterShares(e event, q *AlterShareRequest) {
 	g, err := c.shareOf(q.Group, true)
 	if err == nil && g.share.size() > 0 {
-		err = ErrGroupNotEmpty
+		err = refuse(ErrGroupNotEmpty, textNotEmpty)
 	}
 	if err == nil && g.share.deletions > 0 {
 		err = ErrNotAvailable
@@ -261,8 +257,11 @@ func (c *core) alterShares(e event, q *AlterShareRequest) {
 // deleteShares is DeleteShareGroupOffsets: what there is of topics is marked as to be forgotten, in a group without members.
 func (c *core) deleteShares(e event, q *DeleteShareOffsetsRequest) {
 	g, err := c.shareOf(q.Group, false)
-	if err == nil && g.share.size() > 0 {
-		err = ErrGroupNotEmpty
+	switch {
+	case c.group(q.Group) == nil:
+		err = refuse(ErrUnknownGroup, "Group %s not found.", q.Group)
+	case err == nil && g.share.size() > 0:
+		err = refuse(ErrGroupNotEmpty, textNotEmpty)
 	}
 	if err != nil {
 		c.reply(e.ticket, (*deletedShares)(nil), err)
