@@ -54,7 +54,7 @@ var _ modern = (*shareGroup)(nil)
 
 func newShareGroup() *shareGroup {
 	return &shareGroup{
-		epoch: firstEpoch, target: make(map[string]assignment), members: make(map[string]*shareMember),
+		epoch: firstEpoch, targetEpoch: firstEpoch, target: make(map[string]assignment), members: make(map[string]*shareMember),
 		initializing: make(map[topic.ID]*shareTopic), initialized: make(map[topic.ID]*shareTopic), deleting: make(map[topic.ID]string),
 	}
 }

@@ -215,7 +215,7 @@ func (g *shareGroup) unwrite(kind int16, of string) {
 	case keyShareGroup:
 		g.epoch, g.hash = firstEpoch, 0
 	case keyShareTargetEpoch:
-		g.targetEpoch, g.targetAt = 0, 0
+		g.targetEpoch, g.targetAt = firstEpoch, 0
 	case keyShareTarget:
 		delete(g.target, of)
 	case keyShareCurrent:
