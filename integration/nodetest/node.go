@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -22,8 +23,9 @@ import (
 )
 
 // Binary builds the product, once for each test process, and gives its path.
-// The path is the same for all test processes of a user, so that a machine
-// never fills with copies; a build replaces it in one step.
+// The path is the same for all test processes of a source tree, and a build
+// replaces it in one step: two trees at work side by side do not start each
+// other's nodes again. What was built of trees that are gone is removed.
 var Binary = sync.OnceValues(func() (string, error) { return build("varve") })
 
 // NextBinary is Binary of the release after this one, as far as it matters for
@@ -31,15 +33,12 @@ var Binary = sync.OnceValues(func() (string, error) { return build("varve") })
 var NextBinary = sync.OnceValues(func() (string, error) { return build("varve-next", "-tags", "varve_next") })
 
 func build(name string, flags ...string) (string, error) {
-	if err := touchSources(); err != nil {
+	tree, err := touchSources()
+	if err != nil {
 		return "", err
 	}
-	cache, err := os.UserCacheDir()
+	dir, err := binaries(tree)
 	if err != nil {
-		cache = os.TempDir()
-	}
-	dir := filepath.Join(cache, "varve-test")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
 	fresh := filepath.Join(dir, fmt.Sprintf("%s.%d", name, os.Getpid()))
@@ -55,15 +54,47 @@ func build(name string, flags ...string) (string, error) {
 	return path, nil
 }
 
-// touchSources looks at every source of the product. Results of tests are
-// cached by what the test process looked at, and it does not import what it
-// runs: without this a test would pass from the cache after the product changed.
-func touchSources() error {
+// binaries is the directory for what is built of a source tree. The file "tree"
+// in it names the tree.
+func binaries(tree string) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir()
+	}
+	all := filepath.Join(cache, "varve-test")
+	named, err := filepath.Glob(filepath.Join(all, "*", "tree"))
+	if err != nil {
+		return "", err
+	}
+	for _, file := range named {
+		other, err := os.ReadFile(file)
+		if err != nil {
+			continue // somebody else removes it
+		}
+		if _, err := os.Stat(string(other)); errors.Is(err, fs.ErrNotExist) {
+			if err := os.RemoveAll(filepath.Dir(file)); err != nil {
+				return "", err
+			}
+		}
+	}
+	dir := filepath.Join(all, fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(tree))))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	return dir, os.WriteFile(filepath.Join(dir, "tree"), []byte(tree), 0o644)
+}
+
+// touchSources looks at every source of the product, and gives the directory
+// they are in. Results of tests are cached by what the test process looked at,
+// and it does not import what it runs: without this a test would pass from the
+// cache after the product changed.
+func touchSources() (tree string, err error) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
-		return fmt.Errorf("find the module: %w", err)
+		return "", fmt.Errorf("find the module: %w", err)
 	}
-	return filepath.WalkDir(strings.TrimSpace(string(out)), func(path string, e fs.DirEntry, err error) error {
+	tree = strings.TrimSpace(string(out))
+	return tree, filepath.WalkDir(tree, func(path string, e fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
