@@ -141,29 +141,30 @@ func askClassic(ctx context.Context, cl *kgo.Client, group string) (string, int3
 	if err != nil {
 		return "", 0, nil, err
 	}
-	owners := map[string][]string{}
-	for _, g := range resp.Groups {
-		if err := kerr.ErrorForCode(g.ErrorCode); err != nil {
-			return "", 0, nil, err
-		}
-		for _, m := range g.Members {
-			owners[m.MemberID] = nil
-			var a kmsg.ConsumerMemberAssignment
-			if len(m.MemberAssignment) == 0 {
-				continue
-			}
-			if err := a.ReadFrom(m.MemberAssignment); err != nil {
-				return "", 0, nil, fmt.Errorf("assignment of %s: %w", m.MemberID, err)
-			}
-			for _, t := range a.Topics {
-				for _, p := range t.Partitions {
-					owners[m.MemberID] = append(owners[m.MemberID], joinKey(t.Topic, p))
-				}
-			}
-		}
-		return g.State, 0, owners, nil
+	if len(resp.Groups) != 1 {
+		return "", 0, nil, errors.New("no answer")
 	}
-	return "", 0, nil, errors.New("no answer")
+	g := resp.Groups[0]
+	if err := kerr.ErrorForCode(g.ErrorCode); err != nil {
+		return "", 0, nil, err
+	}
+	owners := map[string][]string{}
+	for _, m := range g.Members {
+		owners[m.MemberID] = nil
+		if len(m.MemberAssignment) == 0 {
+			continue
+		}
+		var a kmsg.ConsumerMemberAssignment
+		if err := a.ReadFrom(m.MemberAssignment); err != nil {
+			return "", 0, nil, fmt.Errorf("assignment of %s: %w", m.MemberID, err)
+		}
+		for _, t := range a.Topics {
+			for _, p := range t.Partitions {
+				owners[m.MemberID] = append(owners[m.MemberID], joinKey(t.Topic, p))
+			}
+		}
+	}
+	return g.State, 0, owners, nil
 }
 
 func askConsumer(ctx context.Context, cl *kgo.Client, group string) (string, int32, map[string][]string, error) {
@@ -173,22 +174,23 @@ func askConsumer(ctx context.Context, cl *kgo.Client, group string) (string, int
 	if err != nil {
 		return "", 0, nil, err
 	}
+	if len(resp.Groups) != 1 {
+		return "", 0, nil, errors.New("no answer")
+	}
+	g := resp.Groups[0]
+	if err := kerr.ErrorForCode(g.ErrorCode); err != nil {
+		return "", 0, nil, err
+	}
 	owners := map[string][]string{}
-	for _, g := range resp.Groups {
-		if err := kerr.ErrorForCode(g.ErrorCode); err != nil {
-			return "", 0, nil, err
-		}
-		for _, m := range g.Members {
-			owners[m.MemberID] = nil
-			for _, t := range m.Assignment.TopicPartitions {
-				for _, p := range t.Partitions {
-					owners[m.MemberID] = append(owners[m.MemberID], joinKey(t.Topic, p))
-				}
+	for _, m := range g.Members {
+		owners[m.MemberID] = nil
+		for _, t := range m.Assignment.TopicPartitions {
+			for _, p := range t.Partitions {
+				owners[m.MemberID] = append(owners[m.MemberID], joinKey(t.Topic, p))
 			}
 		}
-		return g.State, g.Epoch, owners, nil
 	}
-	return "", 0, nil, errors.New("no answer")
+	return g.State, g.Epoch, owners, nil
 }
 
 // finalGroups notes what every group has committed in the end. A group that was

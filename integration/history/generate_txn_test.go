@@ -34,7 +34,7 @@ type written struct {
 // dealt is a record of the share group.
 type dealt struct {
 	deliveries int
-	done, held bool
+	done       bool
 }
 
 const inKey = "in/0"
