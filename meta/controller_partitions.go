@@ -98,8 +98,11 @@ func decideAlterPartition(img *Image, b *conf.Broker, leader int32, epoch int64,
 
 // resign lets a leader step back whose copy lacks committed records. Someone in
 // sync takes over. A leader that has nobody beside it says so by an empty set:
-// then the partition waits for the ELR, or, without one, the same replica leads
-// again, as one that was elected uncleanly, for that is what it is.
+// then the partition waits for the ELR. Without one the same replica leads again,
+// as one that was elected uncleanly, for that is what it is; but only if there is
+// no other replica, or who may lack records may lead this topic. Otherwise the
+// partition waits for an operator, and the resigner is not remembered as the last
+// leader, which would elect it all the same: the other replicas may have more.
 func resign(img *Image, rules topicRules, t *Topic, w *AlterPartition, leader int32, isr []int32, out *topicChanges) error {
 	e := img.election(rules, t, w.Index)
 	e.isr, e.lossy, e.gone = isr, w.Lossy, leader
@@ -109,14 +112,23 @@ func resign(img *Image, rules topicRules, t *Topic, w *AlterPartition, leader in
 	if next.Leader == NoLeader && len(isr) > 0 {
 		return ErrEligibleLeadersNotAvailable
 	}
+	again := e.unclean || len(next.Replicas) == 1
+	if next.Leader == NoLeader && len(next.ELR) == 0 && !again {
+		next.LastKnownELR = except(next.LastKnownELR, []int32{leader})
+		c.LastKnownELR = next.LastKnownELR
+		c.Set &^= SetLastKnownELR
+		if !slices.Equal(next.LastKnownELR, t.Partitions[w.Index].LastKnownELR) {
+			c.Set |= SetLastKnownELR
+		}
+	}
 	out.add(t.ID, c)
-	if next.Leader == NoLeader {
+	if next.Leader == NoLeader && again {
 		between := *t
 		between.Partitions = slices.Clone(t.Partitions)
 		between.Partitions[w.Index] = next
 		last := img.election(rules, &between, w.Index)
-		if again, ok := last.change(); ok {
-			out.add(t.ID, again)
+		if c, ok := last.change(); ok {
+			out.add(t.ID, c)
 		}
 	}
 	return ErrNewLeaderElected

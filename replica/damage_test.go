@@ -307,9 +307,14 @@ func TestReplicaWhoseEndIsMissingDoesNotLead(t *testing.T) {
 			a.shorten(dir, 0, 300)
 			a.boot(false)
 			if min == "1" {
-				// Nobody else may lead: the loss is on record.
-				c.wait("an unclean election", func() bool { s := c.state("events"); return s.Leader == 1 && s.UncleanEpoch > 0 })
-				c.leader("events")
+				// Nobody else may lead, and what is there stays as it is.
+				c.offline(1, "events")
+				if size := a.size(dir, 0); size != 300 {
+					t.Fatalf("%d bytes are left of 300", size)
+				}
+				b.boot(false)
+				c.offline(1, "events")
+				a.kill(false, 0) // its disk has failed, a stop would say
 				return
 			}
 			c.wait("the leadership to be declined", func() bool { return c.state("events").Leader == -1 })
@@ -326,6 +331,83 @@ func TestReplicaWhoseEndIsMissingDoesNotLead(t *testing.T) {
 			}
 		})
 	}
+}
+
+// size is that of a segment's file.
+func (m *member) size(dir string, base int64) int64 {
+	m.t.Helper()
+	info, err := m.disk.Stat(path.Join(dir, fmt.Sprintf("%020d.log", base)))
+	m.must(err)
+	return info.Size()
+}
+
+// offline waits until a broker's log is offline, and nobody leads in its place.
+func (c *cluster) offline(id int32, name string) {
+	c.t.Helper()
+	p := c.held(id, name)
+	c.wait("the log to be offline", func() bool { return errors.Is(p.role.Load().err, ErrOffline) })
+	for _, m := range c.nodes {
+		if m.id != id && m.running() != nil && c.held(m.id, name).role.Load().err == nil {
+			c.t.Fatalf("broker %d leads", m.id)
+		}
+	}
+	if s := c.state(name); s.UncleanEpoch != 0 || s.Leader > 0 && s.Leader != id {
+		c.t.Fatalf("somebody else was elected, and the topic allows no unclean leader: %+v", s)
+	}
+}
+
+// TestLoneLeaderWhoseBytesAreGoneStaysOffline restarts the only in-sync replica one byte short of what it had synced, while the
+// others lag. Its directory is the best there is, so it stays, and nobody follows it to an empty log.
+func TestLoneLeaderWhoseBytesAreGoneStaysOffline(t *testing.T) {
+	c := startCluster(t, 3, hot.Fsync, nil)
+	c.topic("events", []int32{1, 2, 3}, "min.insync.replicas", "1")
+	acked := make(map[int64]string)
+	c.produceAll("events", 20, acked)
+	c.inSync("events", 3)
+	a := c.nodes[0]
+	for _, m := range c.nodes[1:] {
+		m.kill(false, 0)
+	}
+	c.wait("1 to be in sync alone", func() bool { return slices.Equal(c.state("events").ISR, []int32{1}) })
+	c.produceAll("events", 5, acked)
+	dir := c.held(1, "events").log.Dir()
+	a.set(false)
+	a.must(c.quorum.FenceBroker(context.Background(), a.id, a.epoch))
+	a.stop()
+	short := a.size(dir, 0) - 1
+	a.shorten(dir, 0, short)
+	a.boot(false)
+	for _, m := range c.nodes[1:] {
+		m.boot(false)
+	}
+	c.offline(1, "events")
+	if size := a.size(dir, 0); size != short {
+		t.Fatalf("%d bytes are left of %d", size, short)
+	}
+	for id := int32(2); id <= 3; id++ {
+		if end := c.held(id, "events").log.Offsets().End; end != 20 {
+			t.Fatalf("broker %d ends at %d, it had 20", id, end)
+		}
+	}
+	a.kill(false, 0) // its disk has failed, a stop would say
+}
+
+// TestLogThatBeginsAnewGoesOnAtWhatItHad loses the directory of the only replica.
+func TestLogThatBeginsAnewGoesOnAtWhatItHad(t *testing.T) {
+	c := startCluster(t, 1, hot.Fsync, nil)
+	c.topic("events", []int32{1})
+	acked := make(map[int64]string)
+	c.produceAll("events", 20, acked)
+	a := c.nodes[0]
+	dir := c.held(1, "events").log.Dir()
+	a.stop()
+	a.must(a.disk.Rename(dir, dir+"-elsewhere"))
+	a.boot(false)
+	c.leader("events")
+	if o := c.held(1, "events").log.Offsets(); o.End != 20 || o.LogStart != 20 {
+		t.Fatalf("the log has %+v, and 20 offsets were handed out", o)
+	}
+	c.produceAll("events", 5, make(map[int64]string))
 }
 
 // sent is what a client gets of an answer's records.

@@ -44,6 +44,9 @@ func (p *Partition) lead(l isr.Leadership) error {
 		p.m.proposals.add(p)
 		return nil
 	}
+	if err := p.forgetLost(); err != nil {
+		return err
+	}
 	if err := p.log.AssignEpoch(l.Epoch); err != nil {
 		return fmt.Errorf("assign leader epoch %d: %w", l.Epoch, err)
 	}
@@ -87,8 +90,23 @@ func (p *Partition) lacksEnd(l isr.Leadership) bool {
 		return true
 	}
 	p.logger().Error("records that were committed here are lost", "leader_epoch", l.Epoch, "from", end, "to", had)
-	p.log.ForgetLost()
 	return false
+}
+
+// forgetLost gives up what lacksEnd has found to be lost. A log that has begun anew goes on at what it had: offsets that were
+// handed out once name no other records. One in a bucket goes on where the bucket ends.
+func (p *Partition) forgetLost() error {
+	had, _, lost := p.log.Lost()
+	if !lost {
+		return nil
+	}
+	if o := p.log.Offsets(); o.End == o.LocalStart && o.End < had && !p.tiered() {
+		if err := p.log.ResetTo(had, p.log.Lineage(), nil); err != nil {
+			return fmt.Errorf("go on at offset %d: %w", had, err)
+		}
+	}
+	p.log.ForgetLost()
+	return nil
 }
 
 // final says that this broker will not lead the partition any more in this process: offline, deleted or closed.

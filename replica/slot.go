@@ -3,6 +3,7 @@ package replica
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/varvelog/varve/hot"
@@ -167,7 +168,7 @@ func (m *Manager) apply(s *slot, want desired) error {
 		return nil
 	}
 	if s.p == nil {
-		p, err := m.open(s.id, want.settings, len(want.state.Replicas) > 1)
+		p, err := m.open(s.id, want.settings, m.others(want.state))
 		if err != nil {
 			return fmt.Errorf("open: %w", err)
 		}
@@ -194,8 +195,15 @@ func (m *Manager) apply(s *slot, want desired) error {
 	return nil
 }
 
+// others says that somebody else has every committed record of the partition, as far as the controller knows: who is merely a
+// replica may have none of them.
+func (m *Manager) others(l isr.Leadership) bool {
+	other := func(id int32) bool { return id != m.config.NodeID }
+	return slices.ContainsFunc(l.ISR, other) || slices.ContainsFunc(l.ELR, other)
+}
+
 // open opens or creates the partition's log; recovery of its tail happens here. A log of which synced bytes are gone is set aside
-// when others have the records.
+// when others have the records; otherwise it stays where it is, offline, for it may be the best there is.
 func (m *Manager) open(id topic.Partition, set *settings, others bool) (*Partition, error) {
 	log, err := m.deps.Hot.Log(id, set.log)
 	if err == nil && others && errors.Is(log.Err(), hot.ErrCorrupt) {
