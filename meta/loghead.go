@@ -28,7 +28,7 @@ const (
 	headMagic  = 0xED0CDAED
 )
 
-// checkHeads checks both heads of the log's file, if there is one, while no
+// checkHeads checks both heads of the log's file and its pages, if there is one, while no
 // other process writes to it.
 func checkHeads(path string, options bbolt.Options) error {
 	info, err := os.Stat(path)
@@ -56,30 +56,49 @@ func readHeads(path string) error {
 		return fmt.Errorf("open metadata log: %w", err)
 	}
 	defer func() { _ = f.Close() }() // only read from
-	page, first, err := readHead(f, 0)
+	first, err := readHead(f, 0)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	_, second, err := readHead(f, page)
+	second, err := readHead(f, first.pageBytes)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	if first != second+1 && second != first+1 {
-		return fmt.Errorf("%w: %s: its heads are of transactions %d and %d", ErrCorrupt, path, first, second)
+	if first.transaction != second.transaction+1 && second.transaction != first.transaction+1 {
+		return fmt.Errorf("%w: %s: its heads are of transactions %d and %d", ErrCorrupt, path, first.transaction, second.transaction)
+	}
+	newest := first
+	if second.transaction > first.transaction {
+		newest = second
+	}
+	if err := checkPages(f, newest); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
 	}
 	return nil
 }
 
+// head is what one of the two heads says.
+type head struct {
+	pageBytes   int64
+	root, end   uint64 // the page of the outermost bucket, and the first page that was never used
+	transaction uint64
+}
+
 // readHead reads the head of the page at offset at.
-func readHead(f *os.File, at int64) (page int64, transaction uint64, err error) {
+func readHead(f *os.File, at int64) (head, error) {
 	var b [headBytes]byte
 	if _, err := f.ReadAt(b[:], at+headOffset); err != nil {
-		return 0, 0, fmt.Errorf("%w: head at %d: %w", ErrCorrupt, at, err)
+		return head{}, fmt.Errorf("%w: head at %d: %w", ErrCorrupt, at, err)
 	}
 	sum := fnv.New64a()
 	_, _ = sum.Write(b[:headBytes-8])
 	if binary.LittleEndian.Uint32(b[:]) != headMagic || binary.LittleEndian.Uint64(b[headBytes-8:]) != sum.Sum64() {
-		return 0, 0, fmt.Errorf("%w: the head at %d is damaged", ErrCorrupt, at)
+		return head{}, fmt.Errorf("%w: the head at %d is damaged", ErrCorrupt, at)
 	}
-	return int64(binary.LittleEndian.Uint32(b[8:])), binary.LittleEndian.Uint64(b[48:]), nil
+	return head{
+		pageBytes:   int64(binary.LittleEndian.Uint32(b[8:])),
+		root:        binary.LittleEndian.Uint64(b[16:]),
+		end:         binary.LittleEndian.Uint64(b[40:]),
+		transaction: binary.LittleEndian.Uint64(b[48:]),
+	}, nil
 }

@@ -54,7 +54,8 @@ func openLogStore(path string, wait time.Duration, fatal func(error)) (s *logSto
 	if errors.Is(err, bbolterrors.ErrTimeout) {
 		return nil, fmt.Errorf("open metadata log %s: another process holds it: %w", path, err)
 	}
-	if errors.Is(err, bbolterrors.ErrInvalid) || errors.Is(err, bbolterrors.ErrChecksum) || errors.Is(err, bbolterrors.ErrVersionMismatch) {
+	if errors.Is(err, bbolterrors.ErrInvalid) || errors.Is(err, bbolterrors.ErrChecksum) || errors.Is(err, bbolterrors.ErrVersionMismatch) ||
+		errors.Is(err, bbolterrors.ErrIncompatibleValue) { // what should be a bucket is none
 		return nil, fmt.Errorf("%w: open metadata log %s: %w", ErrCorrupt, path, err)
 	}
 	if err != nil {
