@@ -27,7 +27,7 @@ var mayImport = map[string][]string{
 var leaves = []string{
 	"hot/batch", "hot/vfs", "hot/lineage", "replica/isr",
 	"tier/objstore", "tier/objstore/objstoretest", "tier/objstore/s3front",
-	"meta/topic", "meta/conf", "meta/balance",
+	"meta/topic", "meta/conf", "meta/balance", "meta/boltfile",
 	"replica/peer", "coordinator/share",
 }
 

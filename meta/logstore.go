@@ -12,6 +12,8 @@ import (
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
 	bbolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/varvelog/varve/meta/boltfile"
 )
 
 // sealVersion begins the seal in raft.Log.Extensions. Format: do not renumber.
@@ -47,8 +49,15 @@ func openLogStore(path string, wait time.Duration, fatal func(error)) (s *logSto
 	options.NoFreelistSync = true // found again by a scan on open; halves what a commit writes
 	options.FreelistType = bbolt.FreelistMapType
 	options.Timeout = wait
-	if err := checkHeads(path, options); err != nil {
-		return nil, err
+	err = boltfile.Check(path, options)
+	if errors.Is(err, boltfile.ErrDamaged) {
+		return nil, fmt.Errorf("%w: metadata log: %w", ErrCorrupt, err)
+	}
+	if errors.Is(err, bbolterrors.ErrTimeout) {
+		return nil, fmt.Errorf("open metadata log %s: another process holds it: %w", path, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open metadata log %s: %w", path, err)
 	}
 	db, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &options})
 	if errors.Is(err, bbolterrors.ErrTimeout) {

@@ -118,7 +118,7 @@ func TestADamagedHeadIsNotPassedOver(t *testing.T) {
 	createTopic(t, n, "a", 1)
 	closeNode(t, n)
 	for _, head := range []int64{0, int64(os.Getpagesize())} {
-		for at := head + headOffset; at < head+headOffset+headBytes; at++ {
+		for at := head + 16; at < head+80; at++ {
 			damaged := cfg
 			damaged.Dir = copyDir(t, cfg.Dir)
 			flipByte(t, filepath.Join(damaged.Dir, "raft.db"), at)

@@ -10,6 +10,8 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/varvelog/varve/meta/boltfile"
 )
 
 // manifestDB is the node's copy of manifests, one bbolt file: a restart reads
@@ -35,15 +37,16 @@ func openManifestDB(path string, log *slog.Logger) (*manifestDB, error) {
 		return &manifestDB{}, nil
 	}
 	options := &bolt.Options{Timeout: 5 * time.Second, FreelistType: bolt.FreelistMapType}
-	db, err := bolt.Open(path, 0o600, options)
-	if errors.Is(err, bolterrors.ErrInvalid) || errors.Is(err, bolterrors.ErrChecksum) || errors.Is(err, bolterrors.ErrVersionMismatch) {
+	if err := boltfile.Check(path, *options); errors.Is(err, boltfile.ErrDamaged) {
 		// A copy is no loss: it is set aside and the bucket read again.
 		log.Warn("manifest cache is damaged, starting afresh", "file", path, "err", err)
 		if err := os.Rename(path, path+".damaged"); err != nil {
 			return nil, fmt.Errorf("set damaged manifest cache aside: %w", err)
 		}
-		db, err = bolt.Open(path, 0o600, options)
+	} else if err != nil {
+		return nil, fmt.Errorf("open manifest cache: %w", err)
 	}
+	db, err := bolt.Open(path, 0o600, options)
 	if err != nil {
 		return nil, fmt.Errorf("open manifest cache %s: %w", path, err)
 	}

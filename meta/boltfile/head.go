@@ -1,4 +1,11 @@
-package meta
+// Package boltfile checks the file of a bbolt database before it is opened. It is a leaf.
+//
+// bbolt trusts its file: what a page says of itself and of others it follows through its mapping, partly in a goroutine of its own,
+// so that a damaged page ends the process by a fault that nobody can catch; and of two heads it opens with the one that is left. Who
+// wants to refuse a damaged file, or to set it aside, asks Check first.
+//
+// What keys and values hold is not checked: those who keep them there give them checksums.
+package boltfile
 
 import (
 	"encoding/binary"
@@ -11,6 +18,9 @@ import (
 	"go.etcd.io/bbolt"
 	bbolterrors "go.etcd.io/bbolt/errors"
 )
+
+// ErrDamaged is returned when the file is not what bbolt wrote.
+var ErrDamaged = errors.New("bbolt file is damaged")
 
 // bbolt begins its file with two heads, each on a page of its own, and writes
 // them in turn: a commit counts once the newer head is on disk. When one of
@@ -28,32 +38,31 @@ const (
 	headMagic  = 0xED0CDAED
 )
 
-// checkHeads checks both heads of the log's file and its pages, if there is one, while no
-// other process writes to it.
-func checkHeads(path string, options bbolt.Options) error {
+// Check checks both heads of the file and its pages, if there is a file, while no other process writes to it. It waits for such
+// a process as long as options say: bbolt's ErrTimeout.
+func Check(path string, options bbolt.Options) error {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("open metadata log %s: %w", path, err)
+		return err
 	}
-	options.ReadOnly = true
+	options.ReadOnly, options.PreLoadFreelist = true, false
 	db, err := bbolt.Open(path, 0, &options)
-	if errors.Is(err, bbolterrors.ErrTimeout) {
-		return fmt.Errorf("open metadata log %s: another process holds it: %w", path, err)
+	switch {
+	case errors.Is(err, bbolterrors.ErrInvalid) || errors.Is(err, bbolterrors.ErrChecksum) || errors.Is(err, bbolterrors.ErrVersionMismatch):
+		return fmt.Errorf("%w: %s: %w", ErrDamaged, path, err)
+	case err != nil:
+		return fmt.Errorf("open %s to check it: %w", path, err)
 	}
-	if err != nil {
-		return fmt.Errorf("%w: open metadata log %s: %w", ErrCorrupt, path, err)
-	}
-	err = readHeads(path)
-	return errors.Join(err, db.Close())
+	return errors.Join(readHeads(path), db.Close())
 }
 
 func readHeads(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
-		return fmt.Errorf("open metadata log: %w", err)
+		return err
 	}
 	defer func() { _ = f.Close() }() // only read from
 	first, err := readHead(f, 0)
@@ -65,7 +74,7 @@ func readHeads(path string) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	if first.transaction != second.transaction+1 && second.transaction != first.transaction+1 {
-		return fmt.Errorf("%w: %s: its heads are of transactions %d and %d", ErrCorrupt, path, first.transaction, second.transaction)
+		return fmt.Errorf("%w: %s: its heads are of transactions %d and %d", ErrDamaged, path, first.transaction, second.transaction)
 	}
 	newest := first
 	if second.transaction > first.transaction {
@@ -81,6 +90,7 @@ func readHeads(path string) error {
 type head struct {
 	pageBytes   int64
 	root, end   uint64 // the page of the outermost bucket, and the first page that was never used
+	free        uint64 // the page that lists what is free, or noPage
 	transaction uint64
 }
 
@@ -88,16 +98,17 @@ type head struct {
 func readHead(f *os.File, at int64) (head, error) {
 	var b [headBytes]byte
 	if _, err := f.ReadAt(b[:], at+headOffset); err != nil {
-		return head{}, fmt.Errorf("%w: head at %d: %w", ErrCorrupt, at, err)
+		return head{}, fmt.Errorf("%w: head at %d: %w", ErrDamaged, at, err)
 	}
 	sum := fnv.New64a()
 	_, _ = sum.Write(b[:headBytes-8])
 	if binary.LittleEndian.Uint32(b[:]) != headMagic || binary.LittleEndian.Uint64(b[headBytes-8:]) != sum.Sum64() {
-		return head{}, fmt.Errorf("%w: the head at %d is damaged", ErrCorrupt, at)
+		return head{}, fmt.Errorf("%w: the head at %d is damaged", ErrDamaged, at)
 	}
 	return head{
 		pageBytes:   int64(binary.LittleEndian.Uint32(b[8:])),
 		root:        binary.LittleEndian.Uint64(b[16:]),
+		free:        binary.LittleEndian.Uint64(b[32:]),
 		end:         binary.LittleEndian.Uint64(b[40:]),
 		transaction: binary.LittleEndian.Uint64(b[48:]),
 	}, nil
