@@ -24,6 +24,20 @@ type simMember struct {
 	// members are whom it leads, as it was told.
 	members []string
 	since   int64
+	// late is what it was in the generation or epoch before: requests of then may come late.
+	late struct {
+		id   string
+		at   int32
+		owns map[int32]bool
+	}
+}
+
+// moves notes that the member is in another generation or epoch.
+func (x *simMember) moves(at int32) {
+	if at != x.at {
+		x.late.id, x.late.at, x.late.owns = x.id, x.at, x.owns
+	}
+	x.at = at
 }
 
 // What members ask for, in milliseconds. A member that is not heard of for the shorter of its session and the time it has to
@@ -42,6 +56,7 @@ type simMembers struct {
 	value     int64
 	fences    map[int64]*simProducing // of the offsets topic, by producer
 	commits   int
+	lates     int
 	accepted  int
 	rejoins   int
 	regulars  int
@@ -76,6 +91,8 @@ func (m *simMembers) step() {
 	switch {
 	case x.id != "" && m.w.one(40):
 		m.leave(x)
+	case x.id != "" && x.id == x.late.id && x.late.at > 0 && m.w.one(12):
+		m.late(x)
 	case x.classic:
 		m.classic(x)
 	default:
@@ -174,7 +191,9 @@ func (m *simMembers) join(x *simMember) {
 			x.state = ""
 			m.troubled(x, err)
 		default:
-			x.id, x.at, x.state, x.members, x.heard = r.MemberID, r.Generation, "joined", nil, max(sentAt, m.w.now-1)
+			x.id = r.MemberID
+			x.moves(r.Generation)
+			x.state, x.members, x.heard = "joined", nil, max(sentAt, m.w.now-1)
 			for _, j := range r.Members {
 				x.members = append(x.members, j.MemberID)
 			}
@@ -242,7 +261,8 @@ func (m *simMembers) beat(x *simMember) {
 			return
 		}
 		r := result.(*ConsumerHeartbeatResult)
-		x.at, x.state, x.full = r.MemberEpoch, "stable", true // it says at once what it owns
+		x.moves(r.MemberEpoch)
+		x.state, x.full = "stable", true // it says at once what it owns
 		if !r.HasAssignment {
 			return
 		}
@@ -287,6 +307,57 @@ func (m *simMembers) commit(x *simMember) {
 			m.w.fail("the commit of %d by %s is acknowledged and not in the log", value, x.id)
 		}
 	})
+}
+
+// late sends what was on its way since the generation or epoch before, in which the member is no more.
+func (m *simMembers) late(x *simMember) {
+	if !x.classic && m.w.rng.IntN(2) == 0 {
+		q := &ConsumerHeartbeatRequest{Group: x.group, MemberID: x.id, MemberEpoch: x.late.at, RebalanceMillis: -1, NamesItself: true}
+		at := x.at
+		m.w.request(simGroups, q, func(_ any, err error) {
+			if err == nil {
+				m.w.fail("%s is in epoch %d, and its heartbeat of epoch %d is taken", q.MemberID, at, q.MemberEpoch)
+			}
+		})
+		return
+	}
+	m.value++
+	p := int32(m.w.rng.IntN(4))
+	q := &CommitRequest{Group: x.group, MemberID: x.id, Generation: x.late.at, RetentionMillis: -1, NamesGroup: true, Partitions: []CommitPartition{{
+		Topic: "t", ID: testTopicID("t"), Partition: p, Offset: m.value, LeaderEpoch: NoEpoch}}}
+	at := x.at
+	m.lates++
+	m.w.request(simGroups, q, func(result any, err error) {
+		if err != nil || result.(*CommitResult).Errs[0] != nil {
+			return
+		}
+		if !m.mayHave(q, p) {
+			m.w.fail("%s is in %d, and its commit of %d for t/%d is taken", q.MemberID, at, q.Generation, p)
+		}
+	})
+}
+
+// mayHave says whether a commit was to be taken: of the generation that the group is in, a rebalance that was never written down
+// having ended with its broker; or of a member of the consumer group that has had the partition since the epoch that it names.
+func (m *simMembers) mayHave(q *CommitRequest, p int32) bool {
+	c, ok := m.w.shards[m.w.logs[simGroups].leader][simGroups].core.(*core)
+	if !ok || c.groups[q.Group] == nil {
+		return false
+	}
+	g := c.groups[q.Group]
+	if g.consumer == nil {
+		return g.generation == q.Generation
+	}
+	x := g.consumer.members[q.MemberID]
+	if x == nil {
+		return false
+	}
+	for _, had := range []assignment{x.assigned, x.revoking} {
+		if since, ok := had[tp{testTopicID("t"), p}]; ok && since <= q.Generation {
+			return true
+		}
+	}
+	return x.epoch == q.Generation
 }
 
 // logged says whether a commit is in what is committed of the log.

@@ -62,7 +62,7 @@ func TestSimulatedCoordinatorsKeepTheirPromises(t *testing.T) {
 		reportSim(t, playSim(t, *simSeed, true))
 		return
 	}
-	var sum struct{ seeds, steps, answers, failovers, loads, cuts, txns, committed, aborted, commits, accepted, regulars, consumers, kept int }
+	var sum struct{ seeds, steps, answers, failovers, loads, cuts, txns, committed, aborted, commits, accepted, lates, regulars, consumers, kept int }
 	for seed := *simFrom; sum.steps < total; seed++ {
 		w := playSim(t, seed, false)
 		if w.failed != "" {
@@ -87,11 +87,12 @@ func TestSimulatedCoordinatorsKeepTheirPromises(t *testing.T) {
 		}
 		sum.commits += w.members.commits
 		sum.accepted += w.members.accepted
+		sum.lates += w.members.lates
 		sum.regulars += w.members.regulars
 		sum.consumers += w.members.consumers
 	}
 	t.Logf("%+v", sum)
-	if n := total / 1000; sum.committed < n || sum.aborted < n || sum.failovers < n || sum.accepted < n || sum.regulars < n || sum.consumers < n || sum.kept < n || sum.cuts == 0 {
+	if n := total / 1000; sum.committed < n || sum.aborted < n || sum.failovers < n || sum.accepted < n || sum.lates < n || sum.regulars < n || sum.consumers < n || sum.kept < n || sum.cuts == 0 {
 		t.Errorf("%+v: the simulation does not reach what it is for", sum)
 	}
 }
