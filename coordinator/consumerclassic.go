@@ -34,6 +34,8 @@ func (c *core) classicJoined(g *group, id string, q *JoinRequest) (*JoinResult, 
 	cg := g.consumer
 	var subscription kmsg.ConsumerMemberMetadata
 	switch {
+	case c.talkative(q.said()):
+		return nil, ErrTooLarge
 	case c.full(cg, id, q.InstanceID):
 		return nil, fullError(c)
 	case !cg.speaks(q.ProtocolType, q.Protocols):

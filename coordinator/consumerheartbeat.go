@@ -11,6 +11,9 @@ import (
 func (c *core) consumerHeartbeat(e event, q *ConsumerHeartbeatRequest) {
 	r := &ConsumerHeartbeatResult{MemberID: q.MemberID, MemberEpoch: q.MemberEpoch}
 	err := c.checkHeartbeat(q)
+	if err == nil && c.talkative(q.said()) {
+		err = ErrTooLarge
+	}
 	if err == nil {
 		switch q.MemberEpoch {
 		case leaveEpoch, leaveStaticEpoch:

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"cmp"
 	"container/heap"
+	"math"
 	"slices"
 )
 
@@ -49,6 +50,16 @@ func mergeShareBatches(known, news []ShareBatch, start int64) []ShareBatch {
 		at = last + 1
 	}
 	return out
+}
+
+// valid says whether a batch can be: it comes from a request, or from a record that anybody may have written.
+func (b *ShareBatch) valid() bool {
+	switch b.State {
+	case ShareAvailable, ShareAcknowledged, ShareArchiving, ShareArchived:
+	default:
+		return false
+	}
+	return 0 <= b.First && b.First <= b.Last && b.Last < math.MaxInt64 && b.DeliveryCount >= 0
 }
 
 // appendShareBatch appends a batch that begins after all of list, joining it to the last where they say the same.

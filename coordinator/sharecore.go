@@ -104,6 +104,7 @@ type shareDelete struct{ ShareKey }
 
 // Kafka's texts.
 const (
+	textInvalidBatch        = "A state batch has offsets, a delivery state or a delivery count that cannot be."
 	textNegativePartition   = "The partition id cannot be a negative number."
 	textNegativeLeaderEpoch = "The leader epoch cannot be a negative number."
 	textNegativeStateEpoch  = "The state epoch cannot be a negative number."
@@ -182,6 +183,8 @@ func (c *shareCore) writeState(q *ShareWrite) error {
 		return refuse(ErrInvalidShareState, textNegativeStateEpoch)
 	case p == nil:
 		return refuse(ErrInvalidShareState, textWriteUninitialized)
+	case slices.ContainsFunc(q.Batches, func(b ShareBatch) bool { return !b.valid() }):
+		return refuse(ErrInvalidShareState, textInvalidBatch)
 	case p.fence > q.LeaderEpoch:
 		return refuse(ErrFencedLeaderEpoch, textFencedLeaderEpoch)
 	case p.stateEpoch > q.StateEpoch:
@@ -199,7 +202,7 @@ func (c *shareCore) writeState(q *ShareWrite) error {
 		u.done = p.done
 	}
 	u.batches = mergeShareBatches(nil, q.Batches, u.start)
-	if (len(p.batches)+len(u.batches))*shareBatchBytes > c.cfg.BatchBytesMax {
+	if len(mergeShareBatches(p.batches, u.batches, u.start))*shareBatchBytes > c.cfg.BatchBytesMax/2 {
 		return ErrTooLarge
 	}
 	c.put(q.ShareKey, p, u)

@@ -13,6 +13,9 @@ const shareAssignor = "simple"
 func (c *core) shareHeartbeat(e event, q *ShareHeartbeatRequest) {
 	r := &ShareHeartbeatResult{MemberID: q.MemberID, MemberEpoch: q.MemberEpoch}
 	err := checkShareHeartbeat(q)
+	if err == nil && c.talkative(q.said()) {
+		err = ErrTooLarge
+	}
 	if err == nil {
 		if q.MemberEpoch == leaveEpoch {
 			err = c.shareLeave(q)

@@ -77,8 +77,12 @@ const shareBatchBytes = 8 + 8 + 1 + 2 + 1
 func (f *fields) shareBatches() []ShareBatch {
 	list := make([]ShareBatch, 0, f.count(shareBatchBytes))
 	for range cap(list) {
-		list = append(list, ShareBatch{First: f.Int64(), Last: f.Int64(), State: ShareDelivery(f.Int8()), DeliveryCount: f.Int16()})
+		b := ShareBatch{First: f.Int64(), Last: f.Int64(), State: ShareDelivery(f.Int8()), DeliveryCount: f.Int16()}
 		f.tags(nil)
+		if f.bad == nil && !b.valid() {
+			f.bad = fmt.Errorf("%w: state of offsets %d to %d: %d, %d deliveries", ErrCorrupt, b.First, b.Last, b.State, b.DeliveryCount)
+		}
+		list = append(list, b)
 	}
 	return list
 }

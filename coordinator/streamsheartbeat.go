@@ -313,11 +313,14 @@ func (b *streamsEntry) reported() error {
 		if list == nil {
 			return was, nil
 		}
-		out := make(map[task]int64, len(list))
+		out := make(map[task]int64)
 		for _, o := range list {
 			t := task{o.Subtopology, o.Partition}
 			if _, twice := out[t]; twice {
 				return nil, refuse(ErrInvalidHeartbeat, "Task offsets contain a duplicate entry for subtopology %s and partition %d.", o.Subtopology, o.Partition)
+			}
+			if p := b.configured.parts[o.Subtopology]; p == nil || o.Partition < 0 || o.Partition >= p.tasks {
+				continue // of no task that there is: nobody will ask for it
 			}
 			out[t] = o.Offset
 		}

@@ -345,6 +345,9 @@ func readStreams(kind int16, member string, v *fields) (apply func(*streamsGroup
 		}
 	case keyStreamsTopology:
 		t := v.topology()
+		if v.bad == nil && t.check() != nil {
+			return nil, fmt.Errorf("%w: topology of a streams group: %w", ErrCorrupt, t.check())
+		}
 		apply = func(g *streamsGroup) { g.topology = t }
 	}
 	return apply, v.end()
