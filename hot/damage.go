@@ -92,35 +92,63 @@ func (s *segment) damaged(pos int64, cause error) error {
 		return e
 	}
 	l := s.log
-	x, ranges, err := s.lookThrough()
-	switch {
-	case err != nil: // all of it stays barred
-		l.logger().Error("damaged segment cannot be looked through", "segment", s.base, "err", err)
-	case len(ranges) == 0:
-		s.bad.Store(nil)
-		l.logger().Warn("segment seemed damaged, and every batch of it is sound", "segment", s.base, "position", pos, "err", cause)
-		return e
-	default:
-		s.bar(e, x, ranges)
-		return e
+	for {
+		look, err := s.lookThrough()
+		switch {
+		case s.is(segGone):
+			return ErrSegmentGone
+		case err != nil: // all of it stays barred
+			l.logger().Error("damaged segment cannot be looked through", "segment", s.base, "err", err)
+			l.tellDamaged(e)
+			return e
+		case len(look.ranges) == 0:
+			if l.offsets.unlessCut(look.cuts, func() { s.bad.Store(nil) }) {
+				l.logger().Warn("segment seemed damaged, and every batch of it is sound", "segment", s.base, "position", pos, "err", cause)
+				return e
+			}
+		case s.barUnlessCut(e, look):
+			return e
+		}
 	}
-	l.tellDamaged(e)
-	return e
+}
+
+// inspected is what lookThrough finds.
+type inspected struct {
+	x      *indexer   // of what is sound
+	ranges []badRange // of what is not
+	cuts   uint64     // truncations of the log before that
+}
+
+// barUnlessCut is bar, unless the log was truncated since the look: what was
+// found then may be other bytes by now.
+func (s *segment) barUnlessCut(e *CorruptError, look inspected) bool {
+	if !s.log.offsets.unlessCut(look.cuts, func() { s.barQuietly(e, look.x, look.ranges) }) {
+		return false
+	}
+	s.tellBarred(e, look.ranges)
+	return true
 }
 
 // bar makes ranges of the segment unreadable, and the rest readable.
 func (s *segment) bar(e *CorruptError, x *indexer, ranges []badRange) {
-	l := s.log
+	s.barQuietly(e, x, ranges)
+	s.tellBarred(e, ranges)
+}
+
+func (s *segment) barQuietly(e *CorruptError, x *indexer, ranges []badRange) {
 	if s.is(segSealed) && s.index.Load() == nil {
 		x.footer()
 		s.index.Store(x.ix) // the file's may be wrong, and cannot be made anew
 	}
 	s.bad.Store(&quarantine{e, ranges})
+}
+
+func (s *segment) tellBarred(e *CorruptError, ranges []badRange) {
 	for _, r := range ranges {
-		l.logger().Error("damage is quarantined: what is around it is served, and it is to be fetched from a replica or the bucket",
+		s.log.logger().Error("damage is quarantined: what is around it is served, and it is to be fetched from a replica or the bucket",
 			"segment", s.base, "start", r.start, "end", r.end, "position", r.from, "bytes", r.to-r.from, "err", e.Err)
 	}
-	l.tellDamaged(e)
+	s.log.tellDamaged(e)
 }
 
 func (l *Log) tellDamaged(*CorruptError) {
@@ -131,17 +159,35 @@ func (l *Log) tellDamaged(*CorruptError) {
 }
 
 // lookThrough checks every batch of the segment.
-func (s *segment) lookThrough() (*indexer, []badRange, error) {
-	size, err := s.bytes()
+func (s *segment) lookThrough() (look inspected, err error) {
+	size, end, cuts, err := s.extent()
 	if err != nil {
-		return nil, nil, err
+		return look, err
 	}
 	h, err := s.log.store.files.acquire(s, false)
 	if err != nil {
-		return nil, nil, err
+		return look, err
 	}
 	defer s.log.store.files.release(h)
-	return s.log.inspect(s, h.file, size, s.endAfter())
+	look.cuts = cuts
+	look.x, look.ranges, err = s.log.inspect(s, h.file, size, end)
+	return look, err
+}
+
+// extent is how many bytes of the segment count and where its offsets end, both
+// of one moment, for an append may be under way; and how often the log was
+// truncated before that.
+func (s *segment) extent() (size, end int64, cuts uint64, err error) {
+	at, cuts, known := s.log.offsets.place()
+	if segs := s.log.list(); known && segs[len(segs)-1] == s {
+		// Nothing has followed it yet, so the log ended in it or before it.
+		if at.base != s.base {
+			return 0, s.base, cuts, nil
+		}
+		return at.pos, at.end, cuts, nil
+	}
+	size, err = s.bytes()
+	return size, s.endAfter(), cuts, err
 }
 
 // endAfter is where the segment's offsets end, as far as that is known.
@@ -184,7 +230,9 @@ func (l *Log) inspect(seg *segment, f vfs.File, size, end int64) (*indexer, []ba
 		if err != nil {
 			return nil, nil, err
 		}
-		ranges = append(ranges, badRange{start: x.next, end: first, from: pos, to: to})
+		if x.next < first || to < size { // bytes beyond the last offset are nobody's loss
+			ranges = append(ranges, badRange{start: x.next, end: first, from: pos, to: to})
+		}
 		x.pos, x.next = to, first
 		x.pending = l.config.Load().IndexIntervalBytes + 1 // so that what follows is found without walking over it
 		sc = newScanner(f, to, size)
@@ -250,7 +298,10 @@ func (l *Log) Damaged() []Damage {
 		}
 		end := l.endOf(segs, i)
 		for _, r := range q.ranges {
-			list = append(list, Damage{Start: max(r.start, seg.base), End: min(r.end, end), Segment: seg.base, Bytes: max(min(r.to, seg.size.Load())-r.from, 0), Err: q.err})
+			d := Damage{Start: max(r.start, seg.base), End: min(r.end, end), Segment: seg.base, Bytes: max(min(r.to, seg.size.Load())-r.from, 0), Err: q.err}
+			if d.Start < d.End {
+				list = append(list, d)
+			}
 		}
 	}
 	return list
@@ -265,15 +316,12 @@ func (l *Log) CheckAt(offset int64) (bool, error) {
 		_, _, _, ok := q.window(max(offset, seg.base), math.MaxInt64)
 		return !ok, nil
 	}
-	x, ranges, err := seg.lookThrough()
-	if err != nil || len(ranges) == 0 {
+	look, err := seg.lookThrough()
+	if err != nil || len(look.ranges) == 0 {
 		return false, err
 	}
-	e := &CorruptError{Path: seg.path(logExt), Position: ranges[0].from, Err: errors.New("a reader found it damaged")}
-	if seg.bad.CompareAndSwap(nil, whole(e)) {
-		seg.bar(e, x, ranges)
-	}
-	return true, nil
+	seg.damaged(look.ranges[0].from, errors.New("a reader found it damaged"))
+	return seg.bad.Load() != nil, nil
 }
 
 // Repair puts b, whole batches from another copy of the log, in the place of
@@ -339,11 +387,11 @@ func (l *Log) replace(seg *segment, q *quarantine, r badRange, b []byte) error {
 	if err := h.file.Sync(); err != nil {
 		return l.fail("writing over damage", err)
 	}
-	size, err := seg.bytes()
+	size, end, _, err := seg.extent()
 	if err != nil {
 		return err
 	}
-	x, ranges, err := l.inspect(seg, h.file, size, seg.endAfter())
+	x, ranges, err := l.inspect(seg, h.file, size, end)
 	if err != nil {
 		return err
 	}

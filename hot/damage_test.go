@@ -373,3 +373,63 @@ func TestRepairOfASegmentThatIsBeingSealed(t *testing.T) {
 		}
 	}
 }
+
+// TestAnAppendUnderWayIsNoDamage looks through the active segment when the bytes of an
+// append are there already, and its offsets are not published.
+func TestAnAppendUnderWayIsNoDamage(t *testing.T) {
+	s := openStore(t, vfs.NewMem(1), "data")
+	l := openLog(t, s)
+	for range 5 {
+		mustAppend(t, l, records(3, 40, 1))
+	}
+	waitDurable(t, l, 15)
+	sound := copyOf(readAll(t, l, 1<<20))
+	before, at := l.offsets.loadEdge()
+	mustAppend(t, l, records(3, 40, 1))
+	after, next := l.offsets.loadEdge()
+	l.offsets.setEdge(at, false) // the size is that of the append
+	if bad, err := l.CheckAt(0); bad || err != nil || len(l.Damaged()) != 0 {
+		t.Fatalf("damage of a sound log: %t, %v, %+v", bad, err, l.Damaged())
+	}
+	if err := l.active().damaged(0, errors.New("test")); !errors.Is(err, ErrCorrupt) || l.active().bad.Load() != nil {
+		t.Fatalf("a sound log is barred: %v", err)
+	}
+	l.offsets.setEdge(next, false)
+	if before.End != 15 || after.End != 18 {
+		t.Fatalf("ends are %d and %d", before.End, after.End)
+	}
+	if n := readChecked(t, l, append(sound, readAll(t, l, 1<<20)[5:]...)); n != 0 {
+		t.Fatalf("%d offsets refused", n)
+	}
+}
+
+// TestDamageFoundInWhatWasCutMeanwhileIsForgotten stores no ranges of bytes that went after
+// they were looked at.
+func TestDamageFoundInWhatWasCutMeanwhileIsForgotten(t *testing.T) {
+	mem := vfs.NewMem(1)
+	s := openStore(t, mem, "data")
+	l := openLog(t, s)
+	for range 5 {
+		mustAppend(t, l, records(3, 40, 1))
+	}
+	waitDurable(t, l, 15)
+	sound := copyOf(readAll(t, l, 1<<20))
+	seg := l.active()
+	flip(t, mem, seg.path(logExt), 3*int64(len(sound[0]))+100)
+	look, err := seg.lookThrough()
+	if err != nil || len(look.ranges) != 1 {
+		t.Fatalf("%+v, %v", look.ranges, err)
+	}
+	if err := l.TruncateTo(6); err != nil {
+		t.Fatal(err)
+	}
+	if seg.barUnlessCut(&CorruptError{Err: errors.New("test")}, look) || len(l.Damaged()) != 0 {
+		t.Fatalf("what was cut is barred: %+v", l.Damaged())
+	}
+	if _, err := l.Append(sound.between(6, 15), AppendOptions{Origin: Follower, Now: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if n := readChecked(t, l, sound); n != 0 {
+		t.Fatalf("%d offsets refused", n)
+	}
+}

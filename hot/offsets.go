@@ -99,6 +99,26 @@ func (c *offsetCell) setEdge(e edge, follow bool) {
 	c.mu.Unlock()
 }
 
+// place is the place of the end together with the number of truncations so far.
+// known says that the log has been opened.
+func (c *offsetCell) place() (at edge, cuts uint64, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return edge{c.end.Load(), c.edgeBase.Load(), c.edgePos.Load()}, c.cuts, c.seq.Load() > 0
+}
+
+// unlessCut runs f if the log was not truncated since place, and reports that.
+// What f publishes is there before the next truncation begins.
+func (c *offsetCell) unlessCut(cuts uint64, f func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if cuts != c.cuts {
+		return false
+	}
+	f()
+	return true
+}
+
 // capture is the end together with the number of truncations so far, for
 // synced.
 func (c *offsetCell) capture() (end int64, cuts uint64) {
