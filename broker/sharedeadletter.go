@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -21,9 +22,10 @@ import (
 // errors.deadletterqueue.topic.name names before it is archived. A dead letter says in headers where the record was and why it is
 // here; with errors.deadletterqueue.copy.record.enable it has the record's key, value and headers too.
 //
-// Producing is tried until it is durable: meanwhile the records are neither handed out nor done. Where the settings themselves
-// are wrong (a name that is not allowed, a topic that does not exist or does not take dead letters) the records are archived
-// without, as in Kafka, and that is logged.
+// Producing is tried until it is durable: meanwhile the records are neither handed out nor done. What is durable is not produced
+// again: only a batch of which nobody knows whether it was written may be there twice. Where the settings themselves are wrong (a
+// name that is not allowed, a topic that does not exist or does not take dead letters) the records are archived without, as in
+// Kafka, and that is logged. A letter that is too large for its topic goes without the copy of its record.
 
 // The headers of a dead letter. Format: Kafka's.
 const (
@@ -46,8 +48,8 @@ var errNoDeadLetters = errors.New("broker: the group's dead-letter topic takes n
 const (
 	letterPauseMin = 100 * time.Millisecond // between tries, doubled each time
 	letterPauseMax = 5 * time.Second
-	letterBytes    = 256 << 10 // of one batch; a single record may be larger
-	letterWait     = 15 * time.Second
+	letterBytes    = 256 << 10        // of one batch; a single record may be larger
+	letterWait     = 15 * time.Second // for one batch, or one read
 )
 
 // buryLocked begins to produce dead letters, if there are any.
@@ -64,38 +66,34 @@ func (p *sharePart) buryLocked() {
 func (p *sharePart) bury(list []share.DeadLetter) {
 	pause := letterPauseMin
 	for {
-		failed := false
+		failed, moved := false, false
 		for _, d := range list {
-			err := p.letter(d)
-			p.mu.Lock()
-			if p.core == nil {
-				p.mu.Unlock()
-				return
-			}
-			if err == nil || errors.Is(err, errNoDeadLetters) {
-				p.core.Buried(d.First, d.Last)
-			} else {
-				p.core.Unburied(d.First, d.Last)
-				failed = true
-			}
-			p.afterLocked()
-			p.mu.Unlock()
+			next, err := p.letter(d)
+			moved = moved || next > d.First
 			if err != nil {
 				p.srv.shares.stats.lettersFailed.Add(1)
 				p.srv.logFailure("dead letters not produced", "", p.key.Topic, p.key.Partition, codeNone, err)
+				if errors.Is(err, errNoDeadLetters) {
+					next = d.Last + 1
+				}
 			}
+			if !p.buried(d, next) {
+				return
+			}
+			failed = failed || next <= d.Last
+		}
+		if moved || !failed {
+			pause = letterPauseMin
 		}
 		if failed {
 			if !p.srv.sleep(pause) {
 				return
 			}
 			pause = min(2*pause, letterPauseMax)
-		} else {
-			pause = letterPauseMin
 		}
 		p.mu.Lock()
 		list = nil
-		if p.core != nil {
+		if p.readyLocked() == nil {
 			list = p.core.DeadLetters(nil)
 		}
 		if len(list) == 0 {
@@ -108,49 +106,107 @@ func (p *sharePart) bury(list []share.DeadLetter) {
 	}
 }
 
-// letter writes the dead letters of a run of records, durably.
-func (p *sharePart) letter(d share.DeadLetter) error {
-	ctx, cancel := context.WithTimeout(p.srv.ctx, letterWait)
-	defer cancel()
-	s := p.srv.shareSettings(p.key.Group)
-	to, err := p.srv.letterTopicOf(ctx, s.deadLetter)
-	if err != nil {
-		return err
+// buried tells the machine that the dead letters below an offset are durable, and that the others of the run are to be tried
+// again; false: the share-partition is dropped, and they are its next leader's.
+func (p *sharePart) buried(d share.DeadLetter, next int64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.readyLocked() != nil {
+		return false
 	}
-	index := p.key.Partition % int32(len(to.Partitions))
+	if next > d.First {
+		p.core.Buried(d.First, next-1)
+	}
+	if next <= d.Last {
+		p.core.Unburied(next, d.Last)
+	}
+	p.afterLocked()
+	return true
+}
+
+// letter writes the dead letters of a run of records, durably. next is how far it got: what lies below needs no other try.
+func (p *sharePart) letter(d share.DeadLetter) (next int64, err error) {
+	s := p.srv.shareSettings(p.key.Group)
+	to, err := p.letterTopic(s.deadLetter)
+	if err != nil {
+		return d.First, err
+	}
 	for at := d.First; at <= d.Last; {
 		records := map[int64]batch.Record{}
 		last := d.Last
 		if s.copyRecord {
-			if records, last, err = p.srv.lettersCopied(ctx, p.part, at, d.Last); err != nil {
-				return err
+			if records, last, err = p.srv.lettersCopied(p.part, at, d.Last); err != nil {
+				return at, err
 			}
 		}
-		for at <= last {
-			b := p.lettersFrom(&at, last, d, records)
-			p.srv.shares.stats.letters.Add(1)
-			if err := p.srv.produceLetters(ctx, to, index, b); err != nil {
-				return err
-			}
-			p.srv.shares.stats.letterRecords.Add(int64(batch.Batch(b).Count()))
+		if at, err = p.lettersOf(to, at, last, d, records); err != nil {
+			return at, err
 		}
 	}
-	return nil
+	return d.Last + 1, nil
 }
 
-// lettersFrom makes a batch of dead letters from offset *at on, and moves *at behind them.
-func (p *sharePart) lettersFrom(at *int64, last int64, d share.DeadLetter, records map[int64]batch.Record) []byte {
+// lettersOf writes the dead letters of the offsets from at to last, in batches. What is too large for the topic is tried in
+// smaller batches, and in the end without the copies.
+func (p *sharePart) lettersOf(to *meta.Topic, at, last int64, d share.DeadLetter, records map[int64]batch.Record) (next int64, err error) {
+	index := p.key.Partition % int32(len(to.Partitions))
+	for most := math.MaxInt; at <= last; {
+		if err := p.ready(); err != nil {
+			return at, err
+		}
+		b, end := p.lettersFrom(at, last, most, d, records)
+		n := batch.Batch(b).Count()
+		p.srv.shares.stats.letters.Add(1)
+		err := p.srv.produceLetters(to, index, b)
+		_, copied := records[at]
+		switch {
+		case err == nil:
+			p.srv.shares.stats.letterRecords.Add(int64(n))
+			at = end
+		case !letterTooLarge(err):
+			return at, err
+		case n > 1:
+			most = int(n) / 2
+		case copied:
+			delete(records, at)
+		default:
+			return at, fmt.Errorf("%w: %w", errNoDeadLetters, err)
+		}
+	}
+	return at, nil
+}
+
+// letterTooLarge says that a topic does not take a batch because of its size.
+func letterTooLarge(err error) bool {
+	return errors.Is(err, batch.ErrTooLarge) || errors.Is(err, replica.ErrRecordsTooLarge)
+}
+
+// ready is an error once the share-partition is dropped, or is to be.
+func (p *sharePart) ready() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.readyLocked()
+}
+
+func (p *sharePart) letterTopic(name string) (*meta.Topic, error) {
+	ctx, cancel := context.WithTimeout(p.srv.ctx, letterWait)
+	defer cancel()
+	return p.srv.letterTopicOf(ctx, name)
+}
+
+// lettersFrom makes a batch of dead letters from an offset on, most of them at most. next is the offset behind them.
+func (p *sharePart) lettersFrom(at, last int64, most int, d share.DeadLetter, records map[int64]batch.Record) (_ []byte, next int64) {
 	now := p.srv.nowMillis()
 	b := batch.NewBuilder(batch.Options{})
-	for ; *at <= last && (b.Count() == 0 || b.SizeBytes() < letterBytes); *at++ {
-		r, copied := records[*at]
+	for ; at <= last && int(b.Count()) < most && (b.Count() == 0 || b.SizeBytes() < letterBytes); at++ {
+		r, copied := records[at]
 		headers := r.Headers
 		add := func(key, value string) {
 			headers = append(headers, batch.Header{Key: []byte(key), Value: []byte(value)})
 		}
 		add(letterTopic, p.part.ID().Topic)
 		add(letterPartition, strconv.Itoa(int(p.key.Partition)))
-		add(letterOffset, strconv.FormatInt(*at, 10))
+		add(letterOffset, strconv.FormatInt(at, 10))
 		add(letterGroup, p.key.Group)
 		add(letterDeliveries, strconv.Itoa(int(d.Deliveries)))
 		add(letterMessage, letterMessages[d.Reason])
@@ -162,12 +218,14 @@ func (p *sharePart) lettersFrom(at *int64, last int64, d share.DeadLetter, recor
 			break
 		}
 	}
-	return b.Bytes()
+	return b.Bytes(), at
 }
 
 // lettersCopied reads the records from an offset on, as far as one read goes: last is how far that is. Offsets up to there
 // without a record hold none.
-func (s *Server) lettersCopied(ctx context.Context, part Partition, from, to int64) (records map[int64]batch.Record, last int64, err error) {
+func (s *Server) lettersCopied(part Partition, from, to int64) (records map[int64]batch.Record, last int64, err error) {
+	ctx, cancel := context.WithTimeout(s.ctx, letterWait)
+	defer cancel()
 	records = map[int64]batch.Record{}
 	res, b, err := s.readShare(ctx, part, replica.ReadRequest{
 		Offset: from, MaxBytes: shareReadBytes, MinOne: true, CurrentEpoch: replica.NoEpoch, LastFetchedEpoch: replica.NoEpoch,
@@ -190,7 +248,7 @@ func (s *Server) lettersCopied(ctx context.Context, part Partition, from, to int
 		}
 		for r, err := range one.Records(batch.Limits{}) {
 			if err != nil {
-				return nil, 0, err
+				break // no other try would read them: the letters of the rest go without copies
 			}
 			if r.Offset >= from && r.Offset <= to && !one.Control() {
 				records[r.Offset] = cloned(r)
@@ -261,7 +319,9 @@ func (s *Server) brokerSetting(name string) (string, bool) {
 }
 
 // produceLetters writes a batch to a partition of the dead-letter topic, here or on its leader, and waits until it is committed.
-func (s *Server) produceLetters(ctx context.Context, t *meta.Topic, index int32, b []byte) error {
+func (s *Server) produceLetters(t *meta.Topic, index int32, b []byte) error {
+	ctx, cancel := context.WithTimeout(s.ctx, letterWait)
+	defer cancel()
 	leader := t.Partitions[index].Leader
 	if leader == s.cfg.NodeID || s.deps.Brokers == nil {
 		p, err := s.deps.Partitions.PartitionByID(t.ID, index)
@@ -273,12 +333,12 @@ func (s *Server) produceLetters(ctx context.Context, t *meta.Topic, index int32,
 			return err
 		}
 		done := make(chan error, 1)
-		cancel := p.OnCommitted(a.LeaderEpoch, a.LastOffset, func(err error) { done <- err })
+		forget := p.OnCommitted(a.LeaderEpoch, a.LastOffset, func(err error) { done <- err })
 		select {
 		case err := <-done:
 			return err
 		case <-ctx.Done():
-			cancel()
+			forget()
 			return ctx.Err()
 		}
 	}
@@ -300,8 +360,12 @@ func (s *Server) produceLetters(ctx context.Context, t *meta.Topic, index int32,
 	if !ok || len(r.Topics) != 1 || len(r.Topics[0].Partitions) != 1 {
 		return fmt.Errorf("broker %d gave no answer", leader)
 	}
-	if c := r.Topics[0].Partitions[0].ErrorCode; c != codeNone {
+	switch c := r.Topics[0].Partitions[0].ErrorCode; c {
+	case codeNone:
+		return nil
+	case codeMessageTooLarge, codeRecordListTooLarge:
+		return fmt.Errorf("%w: broker %d answers error %d", batch.ErrTooLarge, leader, c)
+	default:
 		return fmt.Errorf("broker %d answers error %d", leader, c)
 	}
-	return nil
 }

@@ -80,8 +80,15 @@ func batchesOf(b []byte, aborted []batch.AbortedTxn, list []logged) ([]logged, e
 	return list, nil
 }
 
-// acquire reads the log of one share-partition and hands out what it can, until the fetch has enough.
+// acquireShare reads the log of one share-partition and hands out what it can, until the fetch has enough. An error that comes
+// behind records is not told with them, because clients drop the records of a partition that has one: the next fetch meets it
+// again.
 func (s *Server) acquireShare(ctx context.Context, op *shareFetchOp, t *shareTarget) {
+	defer func() {
+		if len(t.held) > 0 {
+			t.err = nil
+		}
+	}()
 	last := int64(-1) // the end of the newest batch that the answer has
 	for range shareReadsMax {
 		if op.records <= 0 || op.bytes <= 0 {
