@@ -11,6 +11,7 @@ import (
 
 	"github.com/varvelog/varve/hot"
 	"github.com/varvelog/varve/hot/batch"
+	"github.com/varvelog/varve/meta"
 )
 
 // small are settings of a topic with many segments.
@@ -390,6 +391,43 @@ func TestLoneLeaderWhoseBytesAreGoneStaysOffline(t *testing.T) {
 		}
 	}
 	a.kill(false, 0) // its disk has failed, a stop would say
+}
+
+// TestOfflineFollowerThatIsElectedHandsOn has the disk of a follower fail while its broker goes on.
+func TestOfflineFollowerThatIsElectedHandsOn(t *testing.T) {
+	c := startCluster(t, 3, hot.Fsync, map[string]string{"replica.lag.time.max.ms": "30000"})
+	c.topic("events", []int32{1, 2, 3}, "min.insync.replicas", "1")
+	acked := make(map[int64]string)
+	c.produceAll("events", 10, acked)
+	c.inSync("events", 3)
+	c.held(2, "events").goOffline(errCut)
+	c.nodes[0].kill(false, 0)
+	c.wait("3 to lead", func() bool { return c.state("events").Leader == 3 })
+	if s := c.state("events"); s.UncleanEpoch != 0 {
+		t.Fatalf("%+v", s)
+	}
+	c.produceAll("events", 5, acked)
+	p := c.held(2, "events")
+	c.wait("2 to want no other leader any more", func() bool { return p.unfit.Load() == nil })
+}
+
+// TestStaleDeclineIsMadeAgain has the partition change between the decline and its arrival.
+func TestStaleDeclineIsMadeAgain(t *testing.T) {
+	c := startCluster(t, 2, hot.Fsync, nil)
+	c.topic("events", []int32{1, 2}, "min.insync.replicas", "1")
+	c.inSync("events", 2)
+	p := c.held(1, "events")
+	newer := *p.leadership.Load()
+	older := newer
+	older.PartitionEpoch--
+	p.unfit.Store(&older)
+	if !p.stepped(p.decline(older), meta.ErrInvalidUpdateVersion) || p.unfit.Load().PartitionEpoch != newer.PartitionEpoch {
+		t.Fatal("the newer image is not declined")
+	}
+	if p.stepped(p.decline(newer), meta.ErrInvalidUpdateVersion) {
+		t.Fatal("declined again before there is a newer image")
+	}
+	p.unfit.Store(nil)
 }
 
 // TestLogThatBeginsAnewGoesOnAtWhatItHad loses the directory of the only replica.

@@ -13,12 +13,28 @@ import (
 func (p *Partition) lead(l isr.Leadership) error {
 	p.leading.Lock()
 	defer p.leading.Unlock()
+	p.unfit.Store(nil)
+	p.leadership.Store(&l)
+	err := p.leadLocked(l)
+	if errors.Is(p.role.Load().err, ErrOffline) {
+		p.declineOffline(&l) // it was offline before it was elected, or since a moment ago
+	}
+	return err
+}
+
+// declineOffline asks for another leader, if somebody in sync can lead.
+func (p *Partition) declineOffline(l *isr.Leadership) {
+	if len(l.ISR) > 1 && l.Leader == p.m.config.NodeID {
+		p.unfit.Store(l)
+		p.m.proposals.add(p)
+	}
+}
+
+func (p *Partition) leadLocked(l isr.Leadership) error {
 	old := p.role.Load()
 	if old.final() {
 		return old.err
 	}
-	p.unfit.Store(nil)
-	p.leadership.Store(&l)
 	if old.err == nil && old.epoch == l.Epoch {
 		p.mu.Lock()
 		if r := p.role.Load(); r.err == nil {
@@ -118,7 +134,11 @@ func (p *Partition) follow(l isr.Leadership) {
 	p.leading.Lock()
 	defer p.leading.Unlock()
 	old := p.role.Load()
-	if old.final() || l.Epoch < old.epoch {
+	if l.Epoch < old.epoch {
+		return
+	}
+	if old.final() {
+		p.unfit.Store(nil) // somebody else is to lead by now
 		return
 	}
 	if _, epoch, lost := p.log.Lost(); lost && (l.Unclean > epoch || l.Leader >= 0 && slices.Contains(l.ISR, p.m.config.NodeID)) {
@@ -177,9 +197,8 @@ func (p *Partition) goOffline(cause error) {
 		return
 	}
 	p.logger().Error("partition is offline", "err", cause)
-	if l := p.leadership.Load(); l != nil && len(l.ISR) > 1 && l.Leader == p.m.config.NodeID {
-		p.unfit.Store(l) // somebody in sync can lead
-		p.m.proposals.add(p)
+	if l := p.leadership.Load(); l != nil {
+		p.declineOffline(l)
 	}
 	if d := p.following.Load(); d != nil {
 		d.fetcher.post(fetcherNews{d: d, kind: newsLeave})

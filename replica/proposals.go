@@ -214,8 +214,11 @@ func (p *Partition) stepped(w meta.AlterPartition, err error) (again bool) {
 	case errors.Is(err, meta.ErrNewLeaderElected):
 		p.logger().Warn("another replica is to lead: the copy here lacks committed records", "leader_epoch", w.LeaderEpoch)
 		return false
-	case errors.Is(err, meta.ErrInvalidUpdateVersion), errors.Is(err, meta.ErrFencedLeaderEpoch),
-		errors.Is(err, meta.ErrUnknownTopic), errors.Is(err, meta.ErrUnknownTopicID):
+	case errors.Is(err, meta.ErrInvalidUpdateVersion):
+		// The image will say what is, unless it has by now.
+		was, is := p.unfit.Load(), p.leadership.Load()
+		return was != nil && is != nil && is.Epoch == was.Epoch && is.PartitionEpoch > was.PartitionEpoch && p.unfit.CompareAndSwap(was, is)
+	case errors.Is(err, meta.ErrFencedLeaderEpoch), errors.Is(err, meta.ErrUnknownTopic), errors.Is(err, meta.ErrUnknownTopicID):
 		return false // the image will say what is
 	case errors.Is(err, meta.ErrInvalidRequest), errors.Is(err, meta.ErrEligibleLeadersNotAvailable), errors.Is(err, meta.ErrIneligibleReplica):
 		p.logger().Warn("no other replica can lead for now", "leader_epoch", w.LeaderEpoch, "err", err)
