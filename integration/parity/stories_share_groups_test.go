@@ -284,51 +284,51 @@ func describeShare(s *session, step string, groups ...string) {
 
 func shareGroupLife(s *session) {
 	id := createTopic(s, "sg-topic", 1, nil)
-	shareAtOnce(s, "sg", "sg-topic", id)
-	r, _ := s.ask("join", 1, shareBeat("sg", shareA, 0, "sg-topic")).(*kmsg.ShareGroupHeartbeatResponse)
+	shareAtOnce(s, "shg", "sg-topic", id)
+	r, _ := s.ask("join", 1, shareBeat("shg", shareA, 0, "sg-topic")).(*kmsg.ShareGroupHeartbeatResponse)
 	if r == nil || r.ErrorCode != 0 {
 		s.t.Fatalf("join: %+v", r)
 	}
-	epoch := assignedShare(s, "sg", shareA, r.MemberEpoch)
+	epoch := assignedShare(s, "shg", shareA, r.MemberEpoch)
 	s.note("epoch", "%d", epoch)
-	s.ask("nothing new", 1, shareBeat("sg", shareA, epoch))
-	s.ask("says its topics again", 1, shareBeat("sg", shareA, epoch, "sg-topic"))
-	s.ask("the second joins", 1, shareBeat("sg", shareB, 0, "sg-topic"))
-	s.ask("the first is told", 1, shareBeat("sg", shareA, epoch))
-	for _, g := range []string{"sg", "sg-none", "sg-known-probe"} { // Kafka answers in any order
+	s.ask("nothing new", 1, shareBeat("shg", shareA, epoch))
+	s.ask("says its topics again", 1, shareBeat("shg", shareA, epoch, "sg-topic"))
+	s.ask("the second joins", 1, shareBeat("shg", shareB, 0, "sg-topic"))
+	s.ask("the first is told", 1, shareBeat("shg", shareA, epoch))
+	for _, g := range []string{"shg", "sg-none", "sg-known-probe"} { // Kafka answers in any order
 		describeShare(s, "described "+g, g)
 	}
-	s.ask("the epoch before", 1, shareBeat("sg", shareA, epoch))
-	s.ask("an epoch too far", 1, shareBeat("sg", shareA, epoch+7))
-	s.ask("an epoch long gone", 1, shareBeat("sg", shareA, 1))
-	s.ask("joins again", 1, shareBeat("sg", shareA, 0, "sg-topic"))
-	s.ask("other topics", 1, shareBeat("sg", shareB, epoch+1, "sg-topic", "sg-other"))
+	s.ask("the epoch before", 1, shareBeat("shg", shareA, epoch))
+	s.ask("an epoch too far", 1, shareBeat("shg", shareA, epoch+7))
+	s.ask("an epoch long gone", 1, shareBeat("shg", shareA, 1))
+	s.ask("joins again", 1, shareBeat("shg", shareA, 0, "sg-topic"))
+	s.ask("other topics", 1, shareBeat("shg", shareB, epoch+1, "sg-topic", "sg-other"))
 	list := kmsg.NewPtrListGroupsRequest()
 	list.TypesFilter = []string{"share"}
 	for _, g := range s.quiet(5, list).(*kmsg.ListGroupsResponse).Groups {
-		if g.Group == "sg" {
+		if g.Group == "shg" {
 			s.note("listed", "%s %s %s", g.ProtocolType, g.GroupState, g.GroupType)
 		}
 	}
 	remove := kmsg.NewPtrDeleteGroupsRequest()
-	remove.Groups = []string{"sg"}
+	remove.Groups = []string{"shg"}
 	s.ask("deleted with members", 2, remove)
-	s.ask("leaves", 1, shareBeat("sg", shareA, -1))
-	s.ask("leaves again", 1, shareBeat("sg", shareA, -1))
-	s.ask("the last leaves", 1, shareBeat("sg", shareB, -1))
-	describeShare(s, "described empty", "sg")
-	s.ask("joins after", 1, joinRequest("sg", ""))
-	s.ask("consumer joins", 1, consumerBeat("sg", shareA, 0, []string{"sg-topic"}, nil))
-	s.ask("commits", 8, commitRequest(8, "sg", "", -1, "sg-topic", id, 0, 5, ""))
+	s.ask("leaves", 1, shareBeat("shg", shareA, -1))
+	s.ask("leaves again", 1, shareBeat("shg", shareA, -1))
+	s.ask("the last leaves", 1, shareBeat("shg", shareB, -1))
+	describeShare(s, "described empty", "shg")
+	s.ask("joins after", 1, joinRequest("shg", ""))
+	s.ask("consumer joins", 1, consumerBeat("shg", shareA, 0, []string{"sg-topic"}, nil))
+	s.ask("commits", 8, commitRequest(8, "shg", "", -1, "sg-topic", id, 0, 5, ""))
 	fetch := kmsg.NewPtrOffsetFetchRequest()
-	fetch.Group = "sg"
+	fetch.Group = "shg"
 	s.ask("fetches offsets", 5, fetch)
 	d := kmsg.NewPtrDescribeGroupsRequest()
-	d.Groups = []string{"sg"}
+	d.Groups = []string{"shg"}
 	s.ask("described as classic", 5, d)
 	s.ask("deleted", 2, remove)
-	describeShare(s, "described deleted", "sg")
-	shareRecords(s, "__consumer_offsets", "sg", id)
+	describeShare(s, "described deleted", "shg")
+	shareRecords(s, "__consumer_offsets", "shg", id)
 }
 
 func shareGroupOdd(s *session) {
