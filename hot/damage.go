@@ -17,6 +17,7 @@ type Damage struct {
 	Start, End int64 // exclusive
 	Segment    int64 // base offset of the segment
 	Bytes      int64
+	Whole      bool  // it is all of the segment, which was not looked through: it cannot be repaired before LookAgain
 	Err        error // what was found first in the segment, a *CorruptError
 }
 
@@ -298,7 +299,7 @@ func (l *Log) Damaged() []Damage {
 		}
 		end := l.endOf(segs, i)
 		for _, r := range q.ranges {
-			d := Damage{Start: max(r.start, seg.base), End: min(r.end, end), Segment: seg.base, Bytes: max(min(r.to, seg.size.Load())-r.from, 0), Err: q.err}
+			d := Damage{Start: max(r.start, seg.base), End: min(r.end, end), Segment: seg.base, Bytes: max(min(r.to, seg.size.Load())-r.from, 0), Whole: r.to == math.MaxInt64, Err: q.err}
 			if d.Start < d.End {
 				list = append(list, d)
 			}
@@ -324,9 +325,37 @@ func (l *Log) CheckAt(offset int64) (bool, error) {
 	return seg.bad.Load() != nil, nil
 }
 
+// LookAgain looks through a segment that is barred as a whole, because it could
+// not be read when it was found damaged. What Damaged lists is less afterwards, or
+// an error says why the segment cannot be read.
+func (l *Log) LookAgain(d Damage) error {
+	segs := l.list()
+	seg := segs[holding(segs, d.Start)]
+	q := seg.bad.Load()
+	if q == nil || q.ranges[len(q.ranges)-1].to != math.MaxInt64 {
+		return nil
+	}
+	look, err := seg.lookThrough()
+	if err != nil {
+		return err
+	}
+	l.offsets.unlessCut(look.cuts, func() {
+		if len(look.ranges) == 0 {
+			seg.bad.CompareAndSwap(q, nil)
+		} else if seg.bad.Load() == q {
+			seg.barQuietly(q.err, look.x, look.ranges)
+		}
+	})
+	return nil
+}
+
+// errBarred says that a segment is barred as a whole.
+var errBarred = errors.New("the segment was not looked through, so nobody knows what to repair")
+
 // Repair puts b, whole batches from another copy of the log, in the place of
 // what is damaged, durably. They have to fill it exactly: ErrNotContiguous says
-// that they do not, as after compaction, when copies differ.
+// that they do not, as after compaction, when copies differ. What was mended, cut
+// or deleted meanwhile needs nothing.
 func (l *Log) Repair(d Damage, b []byte) error {
 	l.maintMu.Lock()
 	defer l.maintMu.Unlock()
@@ -340,8 +369,11 @@ func (l *Log) Repair(d Damage, b []byte) error {
 		return nil // mended, cut or deleted meanwhile
 	}
 	for _, r := range q.ranges {
-		if max(r.start, seg.base) != d.Start || r.to == math.MaxInt64 {
+		if max(r.start, seg.base) != d.Start {
 			continue
+		}
+		if r.to == math.MaxInt64 {
+			return fmt.Errorf("repair segment %d: %w", seg.base, errBarred)
 		}
 		if err := l.fills(seg, r, b); err != nil {
 			return err

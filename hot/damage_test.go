@@ -433,3 +433,38 @@ func TestDamageFoundInWhatWasCutMeanwhileIsForgotten(t *testing.T) {
 		t.Fatalf("%d offsets refused", n)
 	}
 }
+
+// TestSegmentBarredAsAWholeIsNotRepairedBlindly has a segment that could not be looked through.
+func TestSegmentBarredAsAWholeIsNotRepairedBlindly(t *testing.T) {
+	mem, _ := segmented(t, 14)
+	s := openStore(t, mem, "data")
+	l := openLog(t, s, smallSegments)
+	sound := copyOf(readAll(t, l, 1<<20))
+	seg := l.list()[1]
+	flip(t, mem, seg.path(logExt), 100)
+	seg.bad.Store(whole(&CorruptError{Path: seg.path(logExt), Err: errors.New("not readable")}))
+	all := l.Damaged()
+	if len(all) != 1 || !all[0].Whole {
+		t.Fatalf("damage is %+v", all)
+	}
+	if err := l.Repair(all[0], sound.between(all[0].Start, all[0].End)); err == nil {
+		t.Fatal("repaired what was not looked through")
+	}
+	if err := l.LookAgain(all[0]); err != nil {
+		t.Fatal(err)
+	}
+	some := l.Damaged()
+	if len(some) != 1 || some[0].Whole || some[0].Bytes >= all[0].Bytes {
+		t.Fatalf("damage is %+v", some)
+	}
+	if err := l.Repair(some[0], sound.between(some[0].Start, some[0].End)); err != nil {
+		t.Fatal(err)
+	}
+	seg.bad.Store(whole(&CorruptError{Path: seg.path(logExt), Err: errors.New("not readable")}))
+	if err := l.LookAgain(all[0]); err != nil || len(l.Damaged()) != 0 {
+		t.Fatalf("%v, damage is %+v", err, l.Damaged())
+	}
+	if n := readChecked(t, l, sound); n != 0 {
+		t.Fatalf("%d offsets refused", n)
+	}
+}

@@ -104,27 +104,18 @@ func (p *Partition) mend(ctx context.Context) {
 	pause := mendRetryMin
 	for tries := 1; ; tries++ {
 		var failed error
-		for _, d := range p.noteDamage() {
+		before := p.noteDamage()
+		for _, d := range before {
 			failed = errors.Join(failed, p.mendRange(ctx, d))
 		}
 		left := p.noteDamage()
-		if len(left) == 0 || p.role.Load().final() {
-			return
-		}
-		if failed == nil { // something new was found meanwhile
-			continue
-		}
-		if tries == 1 || tries%64 == 0 {
-			p.logger().Error("damage is not mended yet: its offsets are refused, all others are served", "ranges", len(left), "start", left[0].Start, "end", left[0].End, "err", failed)
-		}
 		switch {
-		case p.role.Load().err == nil:
-			if tries >= mendTries {
-				p.damage.stepBack.Store(true)
-				p.m.proposals.add(p)
-			}
-		case errors.Is(failed, errNotInPlace):
-			p.beginAnew()
+		case len(left) == 0 || p.role.Load().final():
+			return
+		case failed != nil:
+			p.notMended(tries, left, failed)
+		case damagedBytes(left) < damagedBytes(before): // on with the rest, or what was found meanwhile
+			continue
 		}
 		timer := time.NewTimer(pause)
 		select {
@@ -137,11 +128,39 @@ func (p *Partition) mend(ctx context.Context) {
 	}
 }
 
+// notMended sees to what cannot be mended for now.
+func (p *Partition) notMended(tries int, left []hot.Damage, failed error) {
+	if tries == 1 || tries%64 == 0 {
+		p.logger().Error("damage is not mended yet: its offsets are refused, all others are served", "ranges", len(left), "start", left[0].Start, "end", left[0].End, "err", failed)
+	}
+	switch {
+	case p.role.Load().err == nil:
+		if tries >= mendTries {
+			p.damage.stepBack.Store(true)
+			p.m.proposals.add(p)
+		}
+	case errors.Is(failed, errNotInPlace):
+		p.beginAnew()
+	}
+}
+
+func damagedBytes(list []hot.Damage) (n int64) {
+	for _, d := range list {
+		n += d.Bytes
+	}
+	return n
+}
+
 // mendRange fetches the records of one damaged range and puts them in its place. Only what is committed here is taken: those
 // records are the same everywhere. What lies above the watermark is the leader's to send again, after a truncation, or
 // passes the watermark.
 func (p *Partition) mendRange(ctx context.Context, d hot.Damage) error {
 	switch {
+	case d.Whole:
+		if err := p.log.LookAgain(d); err != nil {
+			return fmt.Errorf("look through the segment of offsets %d to %d: %w", d.Start, d.End, err)
+		}
+		return nil
 	case d.End > p.log.HighWatermark():
 		return fmt.Errorf("offsets %d to %d are not committed here: %w", d.Start, d.End, errNoSource)
 	case d.Bytes > p.m.mendMax:

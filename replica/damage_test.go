@@ -430,6 +430,22 @@ func TestStaleDeclineIsMadeAgain(t *testing.T) {
 	p.unfit.Store(nil)
 }
 
+// TestRecoveringLeaderWhoseLogHasFailedGoesOffline instead of waiting for a log that will never be durable.
+func TestRecoveringLeaderWhoseLogHasFailedGoesOffline(t *testing.T) {
+	c := startCluster(t, 1, hot.Fsync, nil)
+	c.topic("events", []int32{1}, "remote.storage.enable", "true")
+	p, m := c.held(1, "events"), c.nodes[0].m
+	l := *p.leadership.Load()
+	l.Epoch, l.Unclean, l.Recovering = l.Epoch+1, l.Epoch+1, true
+	c.nodes[0].set(false)
+	c.nodes[0].hot.Abandon()
+	err := m.apply(&slot{id: p.id, p: p}, desired{leads: true, state: l, settings: p.settings.Load()})
+	if err == nil || !errors.Is(p.role.Load().err, ErrOffline) || p.mending.Load() {
+		t.Fatalf("%v, role is %+v", err, p.role.Load())
+	}
+	c.nodes[0].stopDead()
+}
+
 // TestLogThatBeginsAnewGoesOnAtWhatItHad loses the directory of the only replica.
 func TestLogThatBeginsAnewGoesOnAtWhatItHad(t *testing.T) {
 	c := startCluster(t, 1, hot.Fsync, nil)

@@ -180,7 +180,13 @@ func (m *Manager) apply(s *slot, want desired) error {
 		return nil
 	}
 	if want.leads {
-		if err := s.p.lead(want.state); err != nil {
+		err := s.p.log.Err()
+		if want.state.Recovering && err != nil {
+			err = s.p.fromLog(err)
+		} else {
+			err = s.p.lead(want.state)
+		}
+		if err != nil {
 			if errors.Is(err, ErrClosed) {
 				return nil
 			}

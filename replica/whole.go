@@ -13,9 +13,9 @@ import (
 // its own log gives way where it differs. Without a bucket there is nothing better than its own log.
 
 // whole says whether the partition may be led in an epoch. If the bucket has to be asked first, that is begun: the partition
-// comes back to the workers when it is done.
+// comes back to the workers when it is done. A log that has failed is never whole, and there is nothing to wait for: lead says so.
 func (m *Manager) whole(p *Partition, l isr.Leadership) bool {
-	if !l.Recovering || p.durable() && (!p.tiered() || p.wholeIn.Load() == int64(l.Epoch)) {
+	if !l.Recovering || p.log.Err() != nil || p.role.Load().final() || p.durable() && (!p.tiered() || p.wholeIn.Load() == int64(l.Epoch)) {
 		return true
 	}
 	// Nobody is followed or led meanwhile.
