@@ -306,9 +306,27 @@ func TestWhatWasCheckedNotLongAgoIsSentUnchecked(t *testing.T) {
 		t.Fatalf("it was read this hour: %v", err)
 	}
 	seg := l.active()
+	seg.proof.Store(&proof{seg.proof.Load().to, now + 2*time.Hour.Milliseconds()})
+	if err := verify(l); !errors.Is(err, ErrCorrupt) {
+		t.Fatalf("the clock was set back, so nobody knows when it was checked: %v", err)
+	}
+	seg.bad.Store(nil)
 	seg.proof.Store(&proof{seg.proof.Load().to, now - 2*time.Hour.Milliseconds()})
 	if err := verify(l); !errors.Is(err, ErrCorrupt) {
 		t.Fatalf("it has not been checked for two hours: %v", err)
+	}
+}
+
+func TestAClockSetBackMakesNothingFresh(t *testing.T) {
+	const hour = int64(3_600_000)
+	var f freshness
+	f.noted(10, 100*hour, hour)
+	if !f.covers(10, 101*hour, hour) || f.covers(9, 100*hour, hour) || f.covers(10, 99*hour, hour) {
+		t.Fatal("fresh is what was appended within two intervals, by a clock that goes on")
+	}
+	f.noted(20, 50*hour, hour)
+	if f.covers(10, 50*hour, hour) || !f.covers(20, 51*hour, hour) || f.covers(20, 53*hour, hour) {
+		t.Fatal("after the clock was set back, fresh is what was appended since")
 	}
 }
 

@@ -24,7 +24,7 @@ type freshness struct {
 // noted takes an append at offset. It needs appendMu.
 func (f *freshness) noted(offset, now, interval int64) {
 	switch at := f.markedAt.Load(); {
-	case at == 0 || now-at > 2*interval:
+	case at == 0 || !within(now-at, 2*interval):
 		f.from.Store(offset)
 	case now-at <= interval:
 		return
@@ -38,8 +38,12 @@ func (f *freshness) noted(offset, now, interval int64) {
 // covers says whether offset and what follows are fresh.
 func (f *freshness) covers(offset, now, interval int64) bool {
 	at := f.markedAt.Load()
-	return at > 0 && now-at <= 2*interval && offset >= f.from.Load()
+	return at > 0 && within(now-at, 2*interval) && offset >= f.from.Load()
 }
+
+// within says whether something is at most limit old. What is of a time to come
+// is of a clock that was set back since, and may be of any age.
+func within(age, limit int64) bool { return age >= 0 && age <= limit }
 
 // proof says that the first to bytes of a segment were sound at a time, ms.
 type proof struct{ to, at int64 }
@@ -62,7 +66,7 @@ func (s *Slice) Verify() error {
 		return nil
 	}
 	p := s.seg.proof.Load()
-	valid := p != nil && now-p.at < interval
+	valid := p != nil && within(now-p.at, interval-1)
 	if valid && s.pos+s.n <= p.to {
 		return nil
 	}
