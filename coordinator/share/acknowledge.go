@@ -1,8 +1,10 @@
 package share
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Acknowledge takes what a member says of records that it holds: all of it, or none with an error. The round is the one that
@@ -11,15 +13,18 @@ import (
 // What lies below the start is done, whoever did it, and is no error.
 func (p *Partition) Acknowledge(member string, acks []Ack, now int64) (round uint64, err error) {
 	p.Tick(now)
-	end := int64(-1)
+	for i := range acks {
+		if err := acks[i].WellFormed(); err != nil {
+			return 0, err
+		}
+	}
+	if overlap(acks) {
+		return 0, fmt.Errorf("%w: it says so twice", ErrInvalidRecordState)
+	}
 	for i := range acks {
 		if err := p.acceptable(member, &acks[i]); err != nil {
 			return 0, err
 		}
-		if acks[i].First <= end && overlaps(acks[:i], &acks[i]) {
-			return 0, fmt.Errorf("%w: it says so twice", ErrInvalidRecordState)
-		}
-		end = max(end, acks[i].Last)
 	}
 	for i := range acks {
 		if p.acknowledge(&acks[i], now) {
@@ -29,9 +34,15 @@ func (p *Partition) Acknowledge(member string, acks []Ack, now int64) (round uin
 	return round, nil
 }
 
-func overlaps(acks []Ack, a *Ack) bool {
-	for i := range acks {
-		if acks[i].First <= a.Last && a.First <= acks[i].Last {
+// overlap says whether two of them speak of one record. Clients send them in order, and then it costs no memory.
+func overlap(acks []Ack) bool {
+	byFirst := func(a, b Ack) int { return cmp.Compare(a.First, b.First) }
+	if !slices.IsSortedFunc(acks, byFirst) {
+		acks = slices.Clone(acks)
+		slices.SortFunc(acks, byFirst)
+	}
+	for i := 1; i < len(acks); i++ {
+		if acks[i].First <= acks[i-1].Last {
 			return true
 		}
 	}
@@ -54,10 +65,8 @@ func (a *Ack) WellFormed() error {
 	return nil
 }
 
+// acceptable says whether a member may say this, which is well formed.
 func (p *Partition) acceptable(member string, a *Ack) error {
-	if err := a.WellFormed(); err != nil {
-		return err
-	}
 	if a.Last < p.start {
 		return nil
 	}

@@ -74,11 +74,16 @@ func TestWholeBatchesCostNoMemory(t *testing.T) {
 
 // TestMemoryIsBoundedByTheLocks: whatever is done to a window, its runs are bounded by what it may hold locked.
 func TestMemoryIsBoundedByTheLocks(t *testing.T) {
+	t.Run("accepted", func(t *testing.T) { boundedByTheLocks(t, Accept, Accept) })
+	t.Run("accepted and rejected in turn", func(t *testing.T) { boundedByTheLocks(t, Accept, Reject) })
+}
+
+func boundedByTheLocks(t *testing.T, even, odd int8) {
 	const locks = 100
 	p := New(0, Limits{LocksMax: locks, DeliveriesMax: 5, LockMillis: 30_000})
 	end := int64(1 << 20)
 	most := 0
-	for range 2000 { // every record is accepted but each hundredth, which is held for ever
+	for range 2000 { // every record is done but each hundredth, which is held for ever
 		at, ok := p.NextFetch()
 		if !ok {
 			break
@@ -88,10 +93,13 @@ func TestMemoryIsBoundedByTheLocks(t *testing.T) {
 				if o%100 == 0 {
 					continue
 				}
-				if _, err := p.Acknowledge("ann", []Ack{{First: o, Last: o, Types: []int8{Accept}}}, 2); err != nil {
+				if _, err := p.Acknowledge("ann", []Ack{{First: o, Last: o, Types: []int8{[]int8{even, odd}[o%2]}}}, 2); err != nil {
 					t.Fatal(err)
 				}
 			}
+		}
+		if err := p.Check(); err != nil {
+			t.Fatal(err)
 		}
 		most = max(most, p.Runs())
 		p.TakeWrite()

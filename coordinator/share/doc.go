@@ -32,7 +32,8 @@
 //   - start passes only over records that are acknowledged or archived, durably, or that the log does not hold any more.
 //   - A record's delivery count rises with each Acquire and never falls. At the limit it is archived, or first moved to the
 //     dead-letter topic, when it comes back: released, with its lock run out, or with its member gone.
-//   - The window never holds more than Limits.LocksMax records that are not done; runs are at most twice that and one.
+//   - The window never holds more than Limits.LocksMax records that are not done; after each write runs are
+//     at most twice that and one.
 //
 // # Crash behaviour
 //

@@ -76,6 +76,7 @@ func Restore(start int64, batches []Done, limits Limits) *Partition {
 		p.next = b.Last + 1
 	}
 	p.advance()
+	p.compact()
 	return p
 }
 
@@ -157,6 +158,29 @@ func (p *Partition) advance() {
 		p.start = p.runs[n-1].last + 1
 		p.runs = slices.Delete(p.runs, 0, n)
 	}
+}
+
+// compact joins what is done, acknowledged or archived, when the window has more runs than its locks account for: a record that is
+// held for long has any number behind it that are done in turns. What is lost is that a gap there that was acknowledged as a record
+// is an error. Then no two settled runs are neighbours, and the others are bounded by the locks.
+func (p *Partition) compact() {
+	if len(p.runs) <= 2*p.limits.LocksMax+1 {
+		return
+	}
+	runs := p.runs[:1]
+	for i := 1; i < len(p.runs); i++ {
+		r, before := &p.runs[i], &runs[len(runs)-1]
+		if !r.settled() || !before.settled() {
+			runs = append(runs, *r)
+			continue
+		}
+		before.last = r.last
+		if before.state != r.state {
+			before.slot = slot{state: Archived}
+		}
+	}
+	clear(p.runs[len(runs):])
+	p.runs = runs
 }
 
 // find is the index of the run that holds an offset of the window.

@@ -59,6 +59,7 @@ func (p *Partition) Written(ok bool, now int64) {
 		p.startSaid = max(p.startSaid, p.flyStart)
 	}
 	p.advance()
+	p.compact()
 }
 
 // Flying is the round that is being written; 0: none is.
