@@ -120,6 +120,8 @@ func (s *Server) shareFetchContext(r *request, op *shareFetchOp, q *kmsg.ShareFe
 	}
 	acks := false
 	var named, forget []coordinator.ShareKey
+	seen := map[coordinator.ShareKey]bool{}
+	most := s.shares.slots * sharePartsPerSession // all sessions have no more
 	for i := range q.Topics {
 		for j := range q.Topics[i].Partitions {
 			p := &q.Topics[i].Partitions[j]
@@ -128,14 +130,18 @@ func (s *Server) shareFetchContext(r *request, op *shareFetchOp, q *kmsg.ShareFe
 				t.acks = append(t.acks, share.Ack{First: b.FirstOffset, Last: b.LastOffset, Types: b.AcknowledgeTypes})
 			}
 			acks = acks || len(t.acks) > 0
-			if slices.Contains(named, t.key) {
+			if seen[t.key] || len(named) >= most {
 				return errBadShareRequest
 			}
+			seen[t.key] = true
 			named = append(named, t.key)
 			op.targets = append(op.targets, t)
 		}
 	}
 	for i := range q.ForgottenTopicsData {
+		if len(forget)+len(q.ForgottenTopicsData[i].Partitions) > most {
+			return errBadShareRequest
+		}
 		for _, index := range q.ForgottenTopicsData[i].Partitions {
 			forget = append(forget, shareKey(op.group, q.ForgottenTopicsData[i].TopicID, index))
 		}

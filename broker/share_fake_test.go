@@ -15,6 +15,7 @@ type fakeShareState struct {
 	fail   func(q coordinator.ShareWrite) (err error, stored bool)
 	writes []coordinator.ShareWrite
 	hold   chan struct{} // writes wait for it
+	loads  chan struct{} // reads likewise
 }
 
 type fakeState struct {
@@ -44,7 +45,16 @@ func (f *fakeShareState) Initialize(_ context.Context, qs []coordinator.ShareIni
 	return errs
 }
 
-func (f *fakeShareState) Read(_ context.Context, qs []coordinator.ShareRead) []coordinator.ShareReadResult {
+func (f *fakeShareState) Read(ctx context.Context, qs []coordinator.ShareRead) []coordinator.ShareReadResult {
+	f.mu.Lock()
+	loads := f.loads
+	f.mu.Unlock()
+	if loads != nil {
+		select {
+		case <-loads:
+		case <-ctx.Done():
+		}
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	out := make([]coordinator.ShareReadResult, len(qs))

@@ -66,7 +66,7 @@ func (x *shares) get(group string, part Partition) *sharePart {
 	key := coordinator.ShareKey{Group: group, Topic: id.ID, Partition: id.Index}
 	x.mu.Lock()
 	p := x.byKey[key]
-	if p != nil && p.part == part && !p.dropped() {
+	if p != nil && p.part == part && !p.dropped.Load() {
 		x.mu.Unlock()
 		return p
 	}
@@ -79,12 +79,6 @@ func (x *shares) get(group string, part Partition) *sharePart {
 		p.dropLocked(coordinator.ErrClosed)
 	}
 	return p
-}
-
-func (p *sharePart) dropped() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.err != nil
 }
 
 // known is the share-partition if there is one.
@@ -108,14 +102,14 @@ var errShareUnused = errors.New("broker: no session needs the share-partition")
 
 // release drops a share-partition that no session names and that has nothing to do.
 func (x *shares) release(p *sharePart) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.refs[p.key] > 0 || x.byKey[p.key] != p {
-		return
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.core == nil || p.reading || p.writing || p.burying || len(p.polls) > 0 || !p.core.Idle() {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.refs[p.key] > 0 || x.byKey[p.key] != p {
 		return
 	}
 	delete(x.byKey, p.key)

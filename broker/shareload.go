@@ -19,6 +19,7 @@ func (p *sharePart) load() {
 	ctx, cancel := context.WithTimeout(p.srv.ctx, shareStateWait)
 	defer cancel()
 	core, epoch, state, err := p.loaded(ctx)
+	defer p.srv.shares.release(p) // its session may have ended meanwhile
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil {

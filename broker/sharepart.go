@@ -2,6 +2,7 @@ package broker
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/varvelog/varve/coordinator"
@@ -14,11 +15,13 @@ import (
 // the coordinator says that somebody else has it, and when no session needs it any more. A dropped one answers nobody again:
 // whoever comes finds no entry in the table and loads anew.
 //
-// Lock order: shares.mu before sharePart.mu.
+// Lock order: sharePart.mu before shares.mu, which everybody needs: nobody waits for a share-partition under it.
 type sharePart struct {
 	srv  *Server
 	key  coordinator.ShareKey
 	part Partition
+
+	dropped atomic.Bool // err is set
 
 	mu          sync.Mutex       // guards the following
 	core        *share.Partition // nil while it is being loaded, and once it is dropped
@@ -96,6 +99,7 @@ func (p *sharePart) dropLocked(err error) {
 		return
 	}
 	p.core, p.err = nil, err
+	p.dropped.Store(true)
 	for _, w := range p.waits {
 		w.done <- err
 	}
@@ -104,7 +108,7 @@ func (p *sharePart) dropLocked(err error) {
 		p.timer.Stop()
 	}
 	p.wakeLocked()
-	p.srv.shares.start(func() { p.srv.shares.forget(p) }) // by itself: the lock order
+	p.srv.shares.start(func() { p.srv.shares.forget(p) }) // by itself: release holds shares.mu
 }
 
 // afterLocked follows up a change of the machine: it begins a write if there is one, and sets the timer of the locks.

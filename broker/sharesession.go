@@ -2,7 +2,6 @@ package broker
 
 import (
 	"errors"
-	"slices"
 
 	"github.com/varvelog/varve/coordinator"
 	"github.com/varvelog/varve/meta/topic"
@@ -28,7 +27,8 @@ type shareSession struct {
 	key   shareSessionKey
 	epoch int32 // expected of the next request
 	parts []sharePartOf
-	conn  *conn // it ends with
+	at    map[coordinator.ShareKey]int // where each is in parts
+	conn  *conn                        // it ends with
 }
 
 // sharePartOf is one partition of a session.
@@ -42,13 +42,17 @@ const sharePartsPerSession = 200
 
 // open begins a session, in place of any that the member has.
 func (x *shares) open(key shareSessionKey, parts []coordinator.ShareKey, c *conn) error {
-	x.end(key)
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	for x.sessions[key] != nil { // another may be opened while this one ends
+		x.mu.Unlock()
+		x.end(key)
+		x.mu.Lock()
+	}
 	if len(x.sessions) >= x.slots || x.parts+len(parts) > x.slots*sharePartsPerSession {
 		return errShareSessionsFull
 	}
-	n := &shareSession{key: key, epoch: epochInitial + 1, conn: c}
+	n := &shareSession{key: key, epoch: epochInitial + 1, at: make(map[coordinator.ShareKey]int, len(parts)), conn: c}
 	x.sessions[key] = n
 	c.shares = true
 	for _, p := range parts {
@@ -57,12 +61,9 @@ func (x *shares) open(key shareSessionKey, parts []coordinator.ShareKey, c *conn
 	return nil
 }
 
-func (n *shareSession) find(p coordinator.ShareKey) int {
-	return slices.IndexFunc(n.parts, func(x sharePartOf) bool { return x.ShareKey == p })
-}
-
 func (x *shares) addLocked(n *shareSession, p coordinator.ShareKey) {
-	if n.find(p) < 0 {
+	if _, there := n.at[p]; !there {
+		n.at[p] = len(n.parts)
 		n.parts = append(n.parts, sharePartOf{ShareKey: p})
 		x.parts++
 		x.refs[p]++
@@ -70,12 +71,18 @@ func (x *shares) addLocked(n *shareSession, p coordinator.ShareKey) {
 }
 
 func (x *shares) removeLocked(n *shareSession, p coordinator.ShareKey) {
-	if i := n.find(p); i >= 0 {
-		n.parts = slices.Delete(n.parts, i, i+1)
-		x.parts--
-		if x.refs[p]--; x.refs[p] == 0 {
-			delete(x.refs, p)
-		}
+	i, there := n.at[p]
+	if !there {
+		return
+	}
+	last := len(n.parts) - 1
+	n.parts[i] = n.parts[last]
+	n.at[n.parts[i].ShareKey] = i
+	n.parts = n.parts[:last]
+	delete(n.at, p)
+	x.parts--
+	if x.refs[p]--; x.refs[p] == 0 {
+		delete(x.refs, p)
 	}
 }
 
@@ -148,7 +155,7 @@ func (x *shares) tell(key shareSessionKey, named []coordinator.ShareKey) {
 		return
 	}
 	for _, p := range named {
-		if i := n.find(p); i >= 0 {
+		if i, there := n.at[p]; there {
 			n.parts[i].told = true
 		}
 	}
@@ -156,9 +163,14 @@ func (x *shares) tell(key shareSessionKey, named []coordinator.ShareKey) {
 
 // end ends a member's session and gives back what it holds: one outcome for each of its partitions. false: there is none.
 func (x *shares) end(key shareSessionKey) (parts []coordinator.ShareKey, outcomes []<-chan error, ok bool) {
+	return x.endOf(key, nil)
+}
+
+// endOf is end for the session that a connection brought; nil: whichever it is.
+func (x *shares) endOf(key shareSessionKey, c *conn) (parts []coordinator.ShareKey, outcomes []<-chan error, ok bool) {
 	x.mu.Lock()
 	n := x.sessions[key]
-	if n == nil {
+	if n == nil || c != nil && n.conn != c {
 		x.mu.Unlock()
 		return nil, nil, false
 	}
@@ -199,8 +211,9 @@ func (x *shares) disconnected(c *conn) {
 	}
 	x.mu.Unlock()
 	for _, k := range keys {
-		x.stats.evicted.Add(1)
-		x.end(k)
+		if _, _, ok := x.endOf(k, c); ok { // not the one of a member that is back already
+			x.stats.evicted.Add(1)
+		}
 	}
 }
 
