@@ -1,8 +1,6 @@
 package broker
 
 import (
-	"sync"
-
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/varvelog/varve/coordinator"
@@ -39,18 +37,11 @@ func (s *Server) addPartitionsToTxn(r *request, q *kmsg.AddPartitionsToTxnReques
 	}
 	// All at once: what they change is in one append of the coordinator's log, for each of its partitions.
 	out := make([]kmsg.AddPartitionsToTxnResponseTransaction, len(q.Transactions))
-	var wait sync.WaitGroup
-	turns := make(chan struct{}, txnsAtOnce)
-	for i := range q.Transactions {
-		turns <- struct{}{}
-		wait.Go(func() {
-			defer func() { <-turns }()
-			out[i] = kmsg.NewAddPartitionsToTxnResponseTransaction()
-			out[i].TransactionalID = q.Transactions[i].TransactionalID
-			out[i].Topics = s.addPartitions(r, &q.Transactions[i], txnV2)
-		})
-	}
-	wait.Wait()
+	abreastOf(txnsAtOnce, len(out), func(i int) {
+		out[i] = kmsg.NewAddPartitionsToTxnResponseTransaction()
+		out[i].TransactionalID = q.Transactions[i].TransactionalID
+		out[i].Topics = s.addPartitions(r, &q.Transactions[i], txnV2)
+	})
 	resp.Transactions = out
 	return resp, nil
 }

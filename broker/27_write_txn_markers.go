@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/varvelog/varve/coordinator"
 	"github.com/varvelog/varve/hot/batch"
+	"github.com/varvelog/varve/meta"
 	"github.com/varvelog/varve/meta/topic"
 	"github.com/varvelog/varve/replica"
 )
@@ -58,38 +58,66 @@ func (s *Server) writeTxnMarkers(r *request, q *kmsg.WriteTxnMarkersRequest) (km
 	return resp, nil
 }
 
-// endTxns writes markers to partitions led here, all at once, and returns when each is committed or has failed.
+// endTxns writes markers to partitions led here, all at once, and returns when each is committed or has failed. A marker that
+// names a partition again is refused there.
 func (s *Server) endTxns(ctx context.Context, markers []coordinator.TxnMarker) [][]error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.RequestsTime)
 	defer cancel()
 	results := make([][]error, len(markers))
-	var wait sync.WaitGroup
+	var offsets []func()   // ends in the offsets topic: the group coordinator's to count
+	var commits []endedTxn // appended, and not committed yet
 	for i := range markers {
 		m := &markers[i]
 		results[i] = make([]error, len(m.Partitions))
+		named := make(map[coordinator.TxnPartition]bool, len(m.Partitions))
 		for j, at := range m.Partitions {
-			if at.Topic == topic.ConsumerOffsets && s.deps.Groups != nil {
-				// The offsets that the transaction committed are the group coordinator's to count.
-				wait.Go(func() {
-					results[i][j] = s.deps.Groups.EndTransaction(ctx, at.Partition, &coordinator.EndMarker{
+			out := &results[i][j]
+			switch {
+			case named[at]:
+				*out = fmt.Errorf("%w: a marker names %s-%d twice", meta.ErrInvalidRequest, at.Topic, at.Partition)
+			case at.Topic == topic.ConsumerOffsets && s.deps.Groups != nil:
+				offsets = append(offsets, func() {
+					*out = s.deps.Groups.EndTransaction(ctx, at.Partition, &coordinator.EndMarker{
 						Producer: m.Producer, Commit: m.Commit, CoordinatorEpoch: m.CoordinatorEpoch})
 				})
-				continue
+			default:
+				var e endedTxn
+				if e, *out = s.endTxnIn(m, at); *out == nil {
+					e.out = out
+					commits = append(commits, e)
+				}
 			}
-			if err := s.endTxnIn(ctx, m, at, &wait, &results[i][j]); err != nil {
-				results[i][j] = err
-			}
+			named[at] = true
 		}
 	}
-	wait.Wait()
+	abreast(len(offsets), func(i int) { offsets[i]() })
+	for _, e := range commits {
+		select {
+		case *e.out = <-e.committed:
+		case <-ctx.Done():
+			select {
+			case *e.out = <-e.committed: // what is known is told, however late it was another's turn
+			default:
+				*e.out = ctx.Err()
+			}
+		}
+		e.cancel()
+	}
 	return results
 }
 
-// endTxnIn appends one marker. late gets the error of one that is not committed in the end; wait is held until that is known.
-func (s *Server) endTxnIn(ctx context.Context, m *coordinator.TxnMarker, at coordinator.TxnPartition, wait *sync.WaitGroup, late *error) error {
+// endedTxn is a marker that is appended.
+type endedTxn struct {
+	committed chan error // has room for one
+	cancel    func()
+	out       *error
+}
+
+// endTxnIn appends one marker.
+func (s *Server) endTxnIn(m *coordinator.TxnMarker, at coordinator.TxnPartition) (endedTxn, error) {
 	p, err := s.deps.Partitions.Partition(at.Topic, at.Partition)
 	if err != nil {
-		return err
+		return endedTxn{}, err
 	}
 	kind := batch.Abort
 	if m.Commit {
@@ -99,19 +127,11 @@ func (s *Server) endTxnIn(ctx context.Context, m *coordinator.TxnMarker, at coor
 	done, err := p.Append(batch.EndTxn(batch.Marker{Type: kind, CoordinatorEpoch: m.CoordinatorEpoch}, m.Producer.ID, m.Producer.Epoch, now),
 		replica.AppendRequest{Acks: -1, Version: apiProduce.max, Origin: replica.FromCoordinator, Now: now, TxnV2: m.Version >= txnV2})
 	if err != nil {
-		return err
+		return endedTxn{}, err
 	}
-	wait.Go(func() {
-		committed := make(chan error, 1)
-		cancel := p.OnCommitted(done.LeaderEpoch, done.LastOffset, func(err error) { committed <- err })
-		defer cancel()
-		select {
-		case *late = <-committed:
-		case <-ctx.Done():
-			*late = ctx.Err()
-		}
-	})
-	return nil
+	e := endedTxn{committed: make(chan error, 1)}
+	e.cancel = p.OnCommitted(done.LeaderEpoch, done.LastOffset, func(err error) { e.committed <- err })
+	return e, nil
 }
 
 // WriteTxnMarkers has a broker write the ends of transactions to partitions that it leads, as the transaction coordinator

@@ -251,7 +251,9 @@ var errcodes = slices.Concat(metaCodes, []errcode{
 	{errShareSessionEpoch, codeInvalidShareSessionEpoch},
 	{errShareSessionsFull, codeShareSessionLimitReached},
 	{errShareLoading, codeLeaderNotAvailable},
-	{errShareUnused, codeNotLeaderOrFollower}, // it lost a race: asked again, it is loaded anew
+	{errShareUnused, codeNotLeaderOrFollower},        // it lost a race: asked again, it is loaded anew
+	{errShareUnreached, codeCoordinatorNotAvailable}, // whatever the reason
+	{errShareRefused, codeUnknownServerError},        // as that of this broker would say
 
 	{context.DeadlineExceeded, codeRequestTimedOut},
 	{context.Canceled, codeRequestTimedOut},

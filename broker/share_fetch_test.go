@@ -558,6 +558,9 @@ func TestShareErrorsHaveCodes(t *testing.T) {
 	for err, want := range map[error]int16{
 		share.ErrInvalidRecordState: codeInvalidRecordState, errShareSessionNotFound: codeShareSessionNotFound,
 		coordinator.ErrFencedStateEpoch: codeFencedStateEpoch, errShareSessionsFull: codeShareSessionLimitReached,
+		fmt.Errorf("%w: %w", errShareUnreached, errors.New("refused")):    codeCoordinatorNotAvailable,
+		fmt.Errorf("%w: %w", errShareUnreached, context.DeadlineExceeded): codeCoordinatorNotAvailable,
+		shareError(codeStorageError, nil):                                 codeUnknownServerError,
 	} {
 		if got := code(errors.Join(err)); got != want {
 			t.Errorf("%v is %d", err, got)

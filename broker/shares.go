@@ -2,6 +2,8 @@ package broker
 
 import (
 	"context"
+	"fmt"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 
@@ -29,20 +31,33 @@ func (s *Server) shareAnswer(r *request, err error) (int16, *string) {
 const abreastMax = 64
 
 // abreast calls fn for 0 to n-1, several at once, and returns when all have: parts of a request that wait for the same append
-// are to be in it together.
-func abreast(n int, fn func(i int)) {
+// are to be in it together. A panic of one of them is the caller's, once the others are done: nobody else would recover it.
+func abreast(n int, fn func(i int)) { abreastOf(abreastMax, n, fn) }
+
+// abreastOf is abreast with a bound of its own.
+func abreastOf(most, n int, fn func(i int)) {
 	if n == 1 {
 		fn(0)
 		return
 	}
 	var next atomic.Int64
 	var run sync.WaitGroup
-	for range min(n, abreastMax) {
+	var failed atomic.Pointer[string]
+	for range min(n, most) {
 		run.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+			defer func() {
+				if v := recover(); v != nil {
+					text := fmt.Sprintf("%v\n%s", v, debug.Stack())
+					failed.CompareAndSwap(nil, &text)
+				}
+			}()
+			for i := int(next.Add(1)) - 1; i < n && failed.Load() == nil; i = int(next.Add(1)) - 1 {
 				fn(i)
 			}
 		})
 	}
 	run.Wait()
+	if text := failed.Load(); text != nil {
+		panic(*text)
+	}
 }
