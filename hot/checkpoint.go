@@ -17,6 +17,7 @@ import (
 type checkpointed struct {
 	state    partitionState
 	cuts     uint64
+	derived  uint64 // Log.rederived
 	seg      *segment
 	ix       *segIndex
 	from, to int // index entries to add to the file
@@ -47,7 +48,7 @@ func (l *Log) capture(closing bool) (*checkpointed, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &checkpointed{state: l.saved, cuts: cuts, seg: t.seg, ix: t.ix.ix, from: t.persisted, to: t.ix.ix.len(), snapshot: snapshot}
+	c := &checkpointed{state: l.saved, cuts: cuts, derived: l.rederived, seg: t.seg, ix: t.ix.ix, from: t.persisted, to: t.ix.ix.len(), snapshot: snapshot}
 	c.txns, l.txnsUnsynced = l.txnsUnsynced, nil
 	t.clean = true
 	c.state.recovery, c.state.segment, c.state.position = end, t.seg.base, uint32(t.pos)
@@ -116,7 +117,7 @@ func (l *Log) write(c *checkpointed, bulk bool) (err error) {
 // not behind what retention journaled meanwhile.
 func (l *Log) stands(c *checkpointed) bool {
 	_, cuts := l.offsets.capture()
-	return cuts == c.cuts && c.state.recovery >= l.saved.recovery && l.offsets.flushPoint() >= c.state.recovery && !errors.Is(l.Err(), ErrOffline)
+	return cuts == c.cuts && l.rederived == c.derived && c.state.recovery >= l.saved.recovery && l.offsets.flushPoint() >= c.state.recovery && !errors.Is(l.Err(), ErrOffline)
 }
 
 // commit makes the captured state the one recovery starts from, once all that

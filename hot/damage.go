@@ -429,9 +429,16 @@ func (l *Log) replace(seg *segment, q *quarantine, r badRange, b []byte) error {
 	}
 	l.store.stats.Repaired.Add(1)
 	l.logger().Info("damage is repaired", "segment", seg.base, "start", r.start, "end", r.end, "bytes", len(b), "left", len(ranges))
+	l.passed(max(r.start, seg.base)) // perhaps before this start: no file says
 	if len(ranges) > 0 {
 		seg.bad.Store(&quarantine{q.err, ranges})
 		return nil
+	}
+	if !l.damagedBut(seg) {
+		// It counts as damaged until what derives from it is there.
+		if err := l.rederive(); err != nil {
+			return err
+		}
 	}
 	if seg.is(segSealed) { // the index may have been made without what was damaged
 		x.footer()

@@ -3,6 +3,7 @@ package hot
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -484,5 +485,188 @@ func TestSegmentBarredAsAWholeIsNotRepairedBlindly(t *testing.T) {
 	}
 	if n := readChecked(t, l, sound); n != 0 {
 		t.Fatalf("%d offsets refused", n)
+	}
+}
+
+// TestRepairBringsBackWhatRecoveryCouldNotSee damages an abort marker and the last batch of an idempotent producer, starts
+// anew, cleanly once more so that a snapshot lacks them, and repairs.
+func TestRepairBringsBackWhatRecoveryCouldNotSee(t *testing.T) {
+	for _, restarts := range []int{0, 1, 2} {
+		mem := vfs.NewMem(1)
+		s := openStore(t, mem, "data")
+		l := openLog(t, s)
+		coord := func(o *AppendOptions) { o.Origin = Coordinator }
+		mustAppend(t, l, records(3, 40, 1))
+		mustAppend(t, l, produced(2, 0, 0, 2, false))
+		mustAppend(t, l, produced(1, 0, 0, 2, true), func(o *AppendOptions) { o.TxnVerified = true })
+		from := l.Offsets().End
+		mustAppend(t, l, batch.EndTxn(batch.Marker{Type: batch.Abort}, 1, 0, 9), coord)
+		mustAppend(t, l, produced(2, 0, 2, 2, false))
+		to := l.Offsets().End
+		mustAppend(t, l, records(3, 40, 1))
+		end := l.Offsets().End
+		waitDurable(t, l, end)
+		l.SetHighWatermark(end)
+		s.journalWatermarks()
+		if err := s.journal.sync(); err != nil {
+			t.Fatal(err)
+		}
+		wantTxns, err := l.AbortedTxns(0, end)
+		if err != nil || len(wantTxns) != 1 {
+			t.Fatalf("aborted %+v, %v", wantTxns, err)
+		}
+		wantProducers, err := l.Producers()
+		if err != nil {
+			t.Fatal(err)
+		}
+		stable := l.LastStable()
+		sound, pos := copyOf(readAll(t, l, 1<<20)), int64(0)
+		path := l.active().path(logExt)
+		s.Abandon()
+		for _, b := range sound {
+			if b.BaseOffset() >= from && b.BaseOffset() < to {
+				flip(t, mem, path, pos+70)
+			}
+			pos += int64(len(b))
+		}
+		s = openStore(t, mem, "data")
+		l = openLog(t, s)
+		for range restarts {
+			if got, err := l.AbortedTxns(0, end); err != nil || len(got) != 0 {
+				t.Fatalf("aborted %+v, %v, and the marker is damaged", got, err)
+			}
+			mustAppend(t, l, records(1, 40, 1))
+			waitDurable(t, l, l.Offsets().End)
+			closeStore(t, s)
+			s = openStore(t, mem, "data")
+			l = openLog(t, s)
+		}
+		if restarts > 0 {
+			if _, err := l.CheckAt(from); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l.SetHighWatermark(end)
+		if d := l.Damaged(); len(d) != 1 || d[0].Start != from || d[0].End != to {
+			t.Fatalf("damage is %+v, damaged %d to %d", d, from, to)
+		}
+		if err := l.Repair(l.Damaged()[0], sound.between(from, to)); err != nil {
+			t.Fatal(err)
+		}
+		check := func(when string) {
+			t.Helper()
+			l.SetHighWatermark(end)
+			if got, err := l.AbortedTxns(0, end); err != nil || !slices.Equal(got, wantTxns) {
+				t.Fatalf("%s, %d restarts: aborted %+v, want %+v: %v", when, restarts, got, wantTxns, err)
+			}
+			got, err := l.Producers()
+			if err != nil || !slices.EqualFunc(got, wantProducers, func(a, b ProducerState) bool { return a == b }) {
+				t.Fatalf("%s, %d restarts: producers %+v, want %+v: %v", when, restarts, got, wantProducers, err)
+			}
+			if got := l.LastStable(); got < stable {
+				t.Fatalf("%s: last stable offset %d, was %d", when, got, stable)
+			}
+			if a, err := l.Append(produced(2, 0, 2, 2, false), AppendOptions{Now: 1}); err != nil || !a.Duplicate {
+				t.Fatalf("%s: a repeat is %+v, %v", when, a, err)
+			}
+		}
+		check("after the repair")
+		s.Abandon()
+		s = openStore(t, mem, "data")
+		l = openLog(t, s)
+		check("after a crash")
+		closeStore(t, s)
+		s = openStore(t, mem, "data")
+		l = openLog(t, s)
+		check("after a stop")
+		closeStore(t, s)
+	}
+}
+
+// TestTruncationAboveDamageGoesOn cuts a log whose producers lie beyond what is damaged.
+func TestTruncationAboveDamageGoesOn(t *testing.T) {
+	mem := vfs.NewMem(1)
+	s := openStore(t, mem, "data")
+	l := openLog(t, s)
+	for i := range 6 {
+		mustAppend(t, l, produced(2, 0, int32(2*i), 2, false))
+	}
+	waitDurable(t, l, 12)
+	sound := copyOf(readAll(t, l, 1<<20))
+	flip(t, mem, l.active().path(logExt), int64(len(sound[0]))+70)
+	if bad, err := l.CheckAt(2); !bad || err != nil {
+		t.Fatalf("%t, %v", bad, err)
+	}
+	if err := l.TruncateTo(8); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Append(sound.between(8, 12), AppendOptions{Origin: Follower, Now: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.TruncateTo(8); err != nil {
+		t.Fatal(err)
+	}
+	d := l.Damaged()
+	if len(d) != 1 || l.Offsets().End != 8 {
+		t.Fatalf("damage %+v, end %d", d, l.Offsets().End)
+	}
+	if err := l.Repair(d[0], sound.between(2, 4)); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := l.Append(produced(2, 0, 6, 2, false), AppendOptions{Now: 1}); err != nil || !a.Duplicate {
+		t.Fatalf("a repeat of what is there is %+v, %v", a, err)
+	}
+	if a, err := l.Append(produced(2, 0, 8, 2, false), AppendOptions{Now: 1}); err != nil || a.Duplicate || a.BaseOffset != 8 {
+		t.Fatalf("a repeat of what was cut is %+v, %v", a, err)
+	}
+}
+
+// TestRepairRewritesTheSnapshotsOfLaterSegments has many of them, sealed and with retention to follow.
+func TestRepairRewritesTheSnapshotsOfLaterSegments(t *testing.T) {
+	mem := vfs.NewMem(1)
+	s := openStore(t, mem, "data")
+	l := openLog(t, s, smallSegments)
+	for i := range 12 {
+		mustAppend(t, l, produced(2, 0, int32(2*i), 2, false))
+		mustAppend(t, l, produced(int64(10+i), 0, 0, 1, false))
+		mustAppend(t, l, records(3, 40, 1))
+	}
+	end := l.Offsets().End
+	waitDurable(t, l, end)
+	l.SetHighWatermark(end)
+	closeStore(t, s)
+	s = openStore(t, mem, "data")
+	l = openLog(t, s, smallSegments)
+	want, err := l.Producers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sound := copyOf(readAll(t, l, 1<<20))
+	flip(t, mem, l.list()[1].path(logExt), 70)
+	if bad, err := l.CheckAt(l.list()[1].base); !bad || err != nil {
+		t.Fatalf("%t, %v", bad, err)
+	}
+	d := l.Damaged()[0]
+	// As a start that passed the damage leaves them: without producers.
+	segs := l.list()
+	for _, seg := range segs[2:] {
+		if err := l.writeSnapshot(seg.base, newProducers().encode(seg.base)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Repair(d, sound.between(d.Start, d.End)); err != nil {
+		t.Fatal(err)
+	}
+	for _, seg := range segs[2:] {
+		b, err := vfs.ReadFile(mem, l.path(seg.base, snapshotExt), snapshotBytesMax)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ps, at, err := decodeSnapshot(b); err != nil || at != seg.base || ps.byID[10] == nil {
+			t.Fatalf("snapshot at %d: %v", seg.base, err)
+		}
+	}
+	if got, err := l.Producers(); err != nil || !slices.Equal(got, want) {
+		t.Fatalf("producers %+v, want %+v: %v", got, want, err)
 	}
 }

@@ -500,6 +500,7 @@ func (r *recovery) segment(i int, from int64, last bool) (more bool, err error) 
 	if bad != nil && !last && synced {
 		// A footer says every byte was synced: this is damage, not a tail.
 		seg.damaged(end, bad)
+		l.passed(r.next)
 		seg.size.Store(size)
 		seg.set(segSealed | segSynced | segTrusted)
 		r.next = segs[i+1].base
@@ -530,6 +531,7 @@ func (r *recovery) passDamage(seg *segment, f vfs.File, x *indexer, at, size int
 		end, bad = r.scan(seg, f, x, to, size, txns)
 	}
 	if len(ranges) > 0 {
+		r.log.passed(ranges[0].start)
 		e := &CorruptError{Path: seg.path(logExt), Position: ranges[0].from, Err: why}
 		if q := seg.bad.Load(); q != nil { // of what lies below the recovery point
 			ranges = append(slices.Clone(q.ranges), ranges...)

@@ -376,7 +376,7 @@ func (l *Log) needProducersLocked() error {
 	ps := newProducers()
 	if l.snapAt.Load() >= 0 {
 		var err error
-		if ps, err = l.replayProducers(l.offsets.end.Load()); err != nil {
+		if ps, err = l.replayPast(l.offsets.end.Load()); err != nil {
 			return err
 		}
 	}
@@ -390,6 +390,18 @@ func (l *Log) needProducersLocked() error {
 // replayProducers rebuilds producer state as of offset: the newest good
 // snapshot at or below it, then the batches that follow.
 func (l *Log) replayProducers(offset int64) (*producers, error) {
+	return l.replay(offset, l.walkSegment)
+}
+
+// replayPast is replayProducers that passes what is quarantined, for who must go
+// on meanwhile: a repair makes the state whole.
+func (l *Log) replayPast(offset int64) (*producers, error) {
+	return l.replay(offset, func(seg *segment, from, to int64, fn func(batch.Batch) error) error {
+		return l.walkPast(seg, seg.bad.Load(), from, to, fn)
+	})
+}
+
+func (l *Log) replay(offset int64, walk walkFunc) (*producers, error) {
 	entries, err := l.store.fs.ReadDir(l.dir)
 	if err != nil {
 		return nil, err
@@ -414,7 +426,7 @@ func (l *Log) replayProducers(offset int64) (*producers, error) {
 			l.logger().Warn("producer snapshot is damaged, an older one serves", "offset", o, "err", derr)
 		}
 	}
-	err = l.walkRange(from, offset, func(b batch.Batch) error {
+	err = l.walkRangeBy(walk, from, offset, func(b batch.Batch) error {
 		if !b.HasProducer() {
 			return nil
 		}
@@ -432,12 +444,19 @@ func (l *Log) replayProducers(offset int64) (*producers, error) {
 // walkRange calls fn for every batch of the local log with offsets in
 // [from, to). It does not look at what follows, which may be a torn tail.
 func (l *Log) walkRange(from, to int64, fn func(batch.Batch) error) error {
+	return l.walkRangeBy(l.walkSegment, from, to, fn)
+}
+
+// walkFunc is walkSegment, or passes more than that.
+type walkFunc func(seg *segment, from, to int64, fn func(batch.Batch) error) error
+
+func (l *Log) walkRangeBy(walk walkFunc, from, to int64, fn func(batch.Batch) error) error {
 	segs := l.list()
 	for i, seg := range segs {
 		if seg.base >= to || i+1 < len(segs) && segs[i+1].base <= from {
 			continue
 		}
-		if err := l.walkSegment(seg, from, to, fn); err != nil {
+		if err := walk(seg, from, to, fn); err != nil {
 			return err
 		}
 	}
@@ -462,6 +481,11 @@ func (l *Log) walkStart(seg *segment, f vfs.File, size, from int64) int64 {
 }
 
 func (l *Log) walkSegment(seg *segment, from, to int64, fn func(batch.Batch) error) error {
+	return l.walkPast(seg, nil, from, to, fn)
+}
+
+// walkPast is walkSegment that passes what a quarantine bars, and notes that.
+func (l *Log) walkPast(seg *segment, q *quarantine, from, to int64, fn func(batch.Batch) error) error {
 	size, err := seg.bytes()
 	if err != nil || size == 0 {
 		return err
@@ -471,8 +495,31 @@ func (l *Log) walkSegment(seg *segment, from, to int64, fn func(batch.Batch) err
 		return err
 	}
 	defer l.store.files.release(h)
-	sc := newScanner(h.file, l.walkStart(seg, h.file, size, from), size)
-	for next := max(seg.base, from); next < to; {
+	if q == nil {
+		return seg.walk(h.file, l.walkStart(seg, h.file, size, from), size, from, to, fn)
+	}
+	pos := int64(0)
+	for _, r := range q.ranges {
+		if r.start >= to {
+			break
+		}
+		if err := seg.walk(h.file, pos, min(r.from, size), from, to, fn); err != nil {
+			return err
+		}
+		if r.end > from {
+			l.passed(max(r.start, seg.base))
+		}
+		if pos = r.to; pos >= size {
+			return nil
+		}
+	}
+	return seg.walk(h.file, pos, size, from, to, fn)
+}
+
+// walk calls fn for the batches with offsets in [from, to) between two positions.
+func (s *segment) walk(f vfs.File, pos, end, from, to int64, fn func(batch.Batch) error) error {
+	sc := newScanner(f, pos, end)
+	for next := max(s.base, from); next < to; {
 		at := sc.pos
 		b, err := sc.next()
 		if errors.Is(err, io.EOF) {
@@ -480,7 +527,7 @@ func (l *Log) walkSegment(seg *segment, from, to int64, fn func(batch.Batch) err
 		}
 		if err != nil {
 			if isDamage(err) {
-				return seg.damaged(at, err)
+				return s.damaged(at, err)
 			}
 			return err
 		}

@@ -200,7 +200,7 @@ func (l *Log) dropBeyond(i int, pos, off int64) error {
 	seg.size.Store(pos)
 	l.markUnsynced(seg, h)
 	if err := l.cutTxns(seg, off); err != nil {
-		return err
+		return l.fail("truncating a transaction index", err)
 	}
 	l.sized.Store(-1)
 	l.snapAt.Store(0)
@@ -215,7 +215,9 @@ func (l *Log) dropBeyond(i int, pos, off int64) error {
 func (l *Log) cutTxns(seg *segment, off int64) error {
 	txns, whole, err := seg.readTxns()
 	if err == nil && !whole {
-		txns, err = seg.rebuildTxns(off)
+		txns, err = seg.rebuildTxnsBy(l.replayPast, func(s *segment, from, to int64, fn func(batch.Batch) error) error {
+			return l.walkPast(s, s.bad.Load(), from, to, fn)
+		}, off)
 	}
 	if err != nil {
 		return err
@@ -227,12 +229,22 @@ func (l *Log) cutTxns(seg *segment, off int64) error {
 	return nil
 }
 
-// reloadProducers rebuilds producer state for the shortened log.
+// reloadProducers rebuilds producer state for the shortened log. On an error the
+// state is not known, and whoever needs it next tries again.
 func (l *Log) reloadProducers() error {
-	ps, err := l.replayProducers(l.offsets.end.Load())
+	l.stateMu.Lock()
+	l.producers = nil
+	l.stateMu.Unlock()
+	ps, err := l.replayPast(l.offsets.end.Load())
 	if err != nil {
 		return err
 	}
+	l.setProducers(ps)
+	return nil
+}
+
+// setProducers takes producer state into use that was derived again.
+func (l *Log) setProducers(ps *producers) {
 	l.stateMu.Lock()
 	l.producers = ps
 	l.publishUnstableLocked()
@@ -242,7 +254,6 @@ func (l *Log) reloadProducers() error {
 	l.queueMu.Unlock()
 	l.changed.Store(true)
 	l.store.syncer.push(l, true)
-	return nil
 }
 
 // ResetTo drops every local record and lets the log go on at off, for a

@@ -204,13 +204,26 @@ func (s *segment) readTxns() (txns []batch.AbortedTxn, whole bool, err error) {
 // offset to, and writes it. The first offset of a transaction may lie in an
 // earlier segment, so producer state is replayed up to here.
 func (s *segment) rebuildTxns(to int64) ([]batch.AbortedTxn, error) {
-	l := s.log
-	ps, err := l.replayProducers(s.base)
+	return s.rebuildTxnsBy(s.log.replayProducers, s.log.walkSegment, to)
+}
+
+func (s *segment) rebuildTxnsBy(replay func(int64) (*producers, error), walk walkFunc, to int64) ([]batch.AbortedTxn, error) {
+	ps, err := replay(s.base)
 	if err != nil {
 		return nil, err
 	}
-	var txns []batch.AbortedTxn
-	err = l.walkSegment(s, s.base, to, func(b batch.Batch) error {
+	txns, err := ps.applySegment(s, walk, to)
+	if err != nil {
+		return nil, err
+	}
+	s.log.logger().Warn("transaction index was damaged and is rebuilt", "segment", s.base)
+	return txns, vfs.WriteFileAtomic(s.log.store.fs, s.path(txnExt), encodeTxns(s.base, txns))
+}
+
+// applySegment takes the batches of a segment below offset to, and returns the
+// transactions that end there aborted.
+func (ps *producers) applySegment(s *segment, walk walkFunc, to int64) (txns []batch.AbortedTxn, err error) {
+	err = walk(s, s.base, to, func(b batch.Batch) error {
 		if !b.HasProducer() {
 			return nil
 		}
@@ -223,11 +236,7 @@ func (s *segment) rebuildTxns(to int64) ([]batch.AbortedTxn, error) {
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	l.logger().Warn("transaction index was damaged and is rebuilt", "segment", s.base)
-	return txns, vfs.WriteFileAtomic(l.store.fs, s.path(txnExt), encodeTxns(s.base, txns))
+	return txns, err
 }
 
 // AbortedTxns lists aborted transactions that overlap [from, upper), in the
