@@ -670,3 +670,43 @@ func TestRepairRewritesTheSnapshotsOfLaterSegments(t *testing.T) {
 		t.Fatalf("producers %+v, want %+v: %v", got, want, err)
 	}
 }
+
+// TestTruncationThatTakesTheLastDamageBringsBackTheRest repairs one of two damaged ranges and cuts the other off.
+func TestTruncationThatTakesTheLastDamageBringsBackTheRest(t *testing.T) {
+	mem := vfs.NewMem(1)
+	s := openStore(t, mem, "data")
+	l := openLog(t, s, smallSegments)
+	for i := range 6 {
+		mustAppend(t, l, produced(int64(10+i), 0, 0, 2, false))
+		mustAppend(t, l, records(3, 40, 1))
+	}
+	end := l.Offsets().End
+	waitDurable(t, l, end)
+	l.SetHighWatermark(end)
+	closeStore(t, s)
+	s = openStore(t, mem, "data")
+	l = openLog(t, s, smallSegments)
+	sound := copyOf(readAll(t, l, 1<<20))
+	segs := l.list()
+	for _, i := range []int{0, len(segs) - 1} {
+		flip(t, mem, segs[i].path(logExt), 70)
+		if bad, err := l.CheckAt(segs[i].base); !bad || err != nil {
+			t.Fatalf("%t, %v", bad, err)
+		}
+	}
+	for _, seg := range segs[1:] {
+		if err := l.writeSnapshot(seg.base, newProducers().encode(seg.base)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := l.Damaged()[0]
+	if err := l.Repair(d, sound.between(d.Start, d.End)); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.TruncateTo(segs[len(segs)-1].base); err != nil || len(l.Damaged()) != 0 {
+		t.Fatalf("%v, damage %+v", err, l.Damaged())
+	}
+	if got, err := l.Producers(); err != nil || len(got) == 0 || got[0].ProducerID != 10 || l.partial.Load() != 0 {
+		t.Fatalf("producers are %+v, %v", got, err)
+	}
+}

@@ -36,6 +36,11 @@ func (l *Log) damagedBut(seg *segment) bool {
 func (l *Log) rederive() error {
 	l.appendMu.Lock()
 	defer l.appendMu.Unlock()
+	return l.rederiveLocked()
+}
+
+// rederiveLocked needs appendMu, too.
+func (l *Log) rederiveLocked() error {
 	segs := l.list()
 	i := holding(segs, l.partial.Load()-1)
 	ps, err := l.replayProducers(segs[i].base)

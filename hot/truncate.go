@@ -199,12 +199,28 @@ func (l *Log) dropBeyond(i int, pos, off int64) error {
 	}
 	seg.size.Store(pos)
 	l.markUnsynced(seg, h)
-	if err := l.cutTxns(seg, off); err != nil {
+	err = l.cutTxns(seg, off)
+	for tries := 0; tries < 8 && errors.Is(err, ErrCorrupt); tries++ {
+		err = l.cutTxns(seg, off) // what was found on the way is passed now
+	}
+	if err != nil {
 		return l.fail("truncating a transaction index", err)
 	}
 	l.sized.Store(-1)
 	l.snapAt.Store(0)
-	if err := l.reloadProducers(); err != nil {
+	// On an error from here on they are not known, and who needs them next tries
+	// again.
+	l.stateMu.Lock()
+	l.producers = nil
+	l.stateMu.Unlock()
+	if l.partial.Load() > off {
+		l.partial.Store(0) // what was passed went with the rest
+	}
+	reload := l.reloadProducers
+	if l.partial.Load() > 0 && !l.damagedBut(nil) {
+		reload = l.rederiveLocked // the last of the damage went
+	}
+	if err := reload(); err != nil {
 		return err
 	}
 	// The next checkpoint, or close, must find a tail to record.
@@ -229,12 +245,8 @@ func (l *Log) cutTxns(seg *segment, off int64) error {
 	return nil
 }
 
-// reloadProducers rebuilds producer state for the shortened log. On an error the
-// state is not known, and whoever needs it next tries again.
+// reloadProducers rebuilds producer state for the shortened log.
 func (l *Log) reloadProducers() error {
-	l.stateMu.Lock()
-	l.producers = nil
-	l.stateMu.Unlock()
 	ps, err := l.replayPast(l.offsets.end.Load())
 	if err != nil {
 		return err
