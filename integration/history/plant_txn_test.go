@@ -332,3 +332,22 @@ func TestUncleanElectionsAreHeldToTheEnd(t *testing.T) {
 		t.Errorf("two readers disagree at the end: %s", r.Summary())
 	}
 }
+
+// What was made of a record that an unclean election took away stays, beside what was made of the record that came in its place.
+func TestOutputOfWhatAnUncleanElectionLostIsLegal(t *testing.T) {
+	i := slices.IndexFunc(dealPlants, func(p plant) bool { return p.anomaly == "retransformed" })
+	for seed := uint64(1); seed <= 20; seed++ {
+		events := generateTxns(seed)
+		if !dealPlants[i].in(rand.New(rand.NewPCG(seed, 9)), events) {
+			continue
+		}
+		if r := Check(events, Options{}); r.Found["retransformed"] == 0 {
+			t.Fatalf("seed %d: not found at all: %s", seed, r.Summary())
+		}
+		if r := Check(events, Options{Unclean: true}); r.Found["retransformed"] > 0 || r.LegalFound["retransformed"] == 0 {
+			t.Fatalf("seed %d: %s", seed, r.Summary())
+		}
+		return
+	}
+	t.Fatal("nothing could be planted")
+}
