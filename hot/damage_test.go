@@ -364,14 +364,17 @@ func TestRepairOfASegmentThatIsBeingSealed(t *testing.T) {
 	mem := vfs.NewMem(1)
 	s := openStore(t, mem, "data", func(c *Config) { c.Durability, c.FlushInterval, c.VerifyInterval = Replicated, time.Hour, 0 })
 	l := openLog(t, s, smallSegments)
-	for range 14 {
+	var seg *segment // that was rolled, and is not sealed yet
+	for i := 0; seg == nil; i++ {
+		if i == 1000 {
+			t.Fatal("segments are sealed as soon as they are rolled")
+		}
 		mustAppend(t, l, records(3, 40, 1))
+		if segs := l.list(); len(segs) > 2 && segs[len(segs)-2].sealing.Load() != nil {
+			seg = segs[len(segs)-2]
+		}
 	}
 	sound := copyOf(readAll(t, l, 1<<20))
-	seg := l.list()[1]
-	if seg.sealing.Load() == nil {
-		t.Fatal("sealed already")
-	}
 	flip(t, mem, seg.path(logExt), 100)
 	if readChecked(t, l, sound) == 0 {
 		t.Fatal("not found")
