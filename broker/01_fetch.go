@@ -61,6 +61,7 @@ type fetchOp struct {
 	replica     int32         // replica.NoReplica for clients
 	brokerEpoch int64         // its broker epoch
 	held        time.Duration // the shortest wait of a partition that the throttle holds back; 0: none
+	counted     int           // bytes taken from the throttle
 	bytes       int
 	settled     bool // something in the results asks for an answer at once
 	parked      bool // the request's bytes are gone
@@ -234,7 +235,10 @@ func (op *fetchOp) isolation() int8 {
 // Cold partitions together may reserve half of the answer before the hot ones behind them have had their turn, so that
 // neither kind starves the other; what the hot ones leave is theirs too.
 func (s *Server) fetchOnce(r *request, op *fetchOp, minBytes, maxBytes int, deadline time.Time) bool {
-	op.bytes, op.settled, op.held = 0, false, 0
+	if op.counted > 0 {
+		s.followers.Take(-op.counted) // what an earlier look found was not sent
+	}
+	op.bytes, op.settled, op.held, op.counted = 0, false, 0, 0
 	left, forCold, minOne, cold := maxBytes, maxBytes/2, true, 0
 	for i := range op.targets {
 		t := &op.targets[i]
@@ -286,7 +290,8 @@ func (s *Server) readOne(r *request, op *fetchOp, t *fetchTarget, left int, minO
 	}
 	t.res, err = p.Read(op.readRequest(t, left, minOne))
 	if counts && t.res.Records != nil {
-		s.followers.take(t.res.Records.Len())
+		op.counted += t.res.Records.Len()
+		s.followers.Take(t.res.Records.Len())
 	}
 	if t.preferred != replica.NoReplica {
 		t.res.Cold = false

@@ -6,7 +6,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/varvelog/varve/meta"
 	"github.com/varvelog/varve/meta/conf"
 	"github.com/varvelog/varve/replica"
 	"github.com/varvelog/varve/replica/peer"
@@ -211,36 +210,6 @@ func TestWithoutSelectorConsumersStay(t *testing.T) {
 	got := c.ask(q).(*kmsg.FetchResponse).Topics[0].Partitions[0]
 	if got.PreferredReadReplica != -1 || len(got.RecordBatches) == 0 {
 		t.Errorf("%+v", got)
-	}
-}
-
-func TestThrottleGivesItsRate(t *testing.T) {
-	var x throttle
-	now := time.Unix(1000, 0)
-	if d := x.wait(1000, now); d != 0 {
-		t.Fatalf("a fresh throttle waits %v", d)
-	}
-	x.take(3000) // one answer may overdraw it
-	if d := x.wait(1000, now); d < 2*time.Second || d > 2100*time.Millisecond {
-		t.Errorf("2000 bytes over: %v", d)
-	}
-	if d := x.wait(1000, now.Add(time.Second)); d < time.Second || d > 1100*time.Millisecond {
-		t.Errorf("a second later: %v", d)
-	}
-	if d := x.wait(1000, now.Add(3*time.Second)); d != 0 {
-		t.Errorf("paid back: %v", d)
-	}
-	if d := x.wait(0, now); d <= 0 {
-		t.Errorf("a rate of nothing gives at once: %v", d)
-	}
-}
-
-func TestThrottledReplicasAreNamedAsKafkaNamesThem(t *testing.T) {
-	for list, want := range map[string]bool{"": false, "*": true, "0:2": true, "1:1,0:2": true, "0:1,1:2": false, "10:2": false} {
-		of := &meta.Topic{Configs: map[string]string{"leader.replication.throttled.replicas": list}}
-		if got := throttlesReplica(of, 0, 2); got != want {
-			t.Errorf("%q holds partition 0 of broker 2: %v", list, got)
-		}
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/varvelog/varve/replica"
 )
 
 // Server is the Kafka listener of one broker.
@@ -28,7 +30,7 @@ type Server struct {
 	pids      producerIDs
 	limit     logLimit
 	limits    atomic.Pointer[limits] // of the newest settings
-	followers throttle               // leader.replication.throttled.rate
+	followers replica.Throttle       // leader.replication.throttled.rate
 	draining  chan struct{}          // closed when Close begins
 
 	mu        sync.Mutex // guards the following

@@ -53,8 +53,9 @@ type newsKind int8
 const (
 	newsFollow newsKind = iota
 	newsLeave
-	newsDone   // a task
-	newsDamage // of the log here, or its repair
+	newsDone     // a task
+	newsDamage   // of the log here, or its repair
+	newsThrottle // holds back others than before
 )
 
 // interruptAfter is how long a waiting fetch is left alone when another partition wants to join it: then it is given up,
@@ -80,7 +81,7 @@ func (m *Manager) fetcher(leader int32) *fetcher {
 func (f *fetcher) post(n fetcherNews) {
 	f.mu.Lock()
 	f.inbox = append(f.inbox, n)
-	if (n.kind == newsFollow || n.kind == newsDamage) && f.interrupt != nil && f.soon == nil {
+	if (n.kind == newsFollow || n.kind == newsDamage || n.kind == newsThrottle) && f.interrupt != nil && f.soon == nil {
 		f.soon = time.AfterFunc(interruptAfter, f.interrupt)
 	}
 	f.mu.Unlock()
@@ -155,6 +156,10 @@ func (f *fetcher) takeInbox() {
 	f.inbox = nil
 	f.mu.Unlock()
 	for _, n := range news {
+		if n.kind == newsThrottle {
+			f.letGo()
+			continue
+		}
 		d, key := n.d, keyOf(n.d.p.id)
 		switch n.kind {
 		case newsFollow:
@@ -180,7 +185,7 @@ func (f *fetcher) takeInbox() {
 		case d.retryAt > now:
 			waiting = append(waiting, d)
 		default:
-			d.retryAt = 0
+			d.retryAt, d.held = 0, false
 			f.mark(d)
 		}
 	}
@@ -245,6 +250,12 @@ func (f *fetcher) prepare() bool {
 		}
 		if d.busy || d.halted || d.retryAt > 0 {
 			s.forget(d)
+			continue
+		}
+		if wait := f.heldBack(d); wait > 0 {
+			s.forget(d)
+			d.held = true
+			f.delay(d, wait.Milliseconds())
 			continue
 		}
 		v := d.p.view()
@@ -450,6 +461,7 @@ func (f *fetcher) take(d *followed, r *kmsg.FetchResponseTopicPartition) {
 	a := d.core.Answer(v, d.sent, reply)
 	switch a.Kind {
 	case isr.Append:
+		f.copied(d, len(r.RecordBatches))
 		grown, err := d.append(r.RecordBatches, a, reply.RemoteEnd)
 		if grown {
 			f.grown = append(f.grown, d)

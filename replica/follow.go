@@ -98,6 +98,7 @@ func (m *Manager) dynamicLocked(img *meta.Image) bool {
 	}
 	m.follow.broker = b
 	m.broker.Store(b)
+	m.throttleChangedLocked()
 	return changed
 }
 

@@ -23,6 +23,7 @@ type followed struct {
 	halted  bool
 	tries   int   // failures in a row
 	retryAt int64 // steady milliseconds
+	held    bool  // by the throttle, until then
 
 	appended int64 // end of the log after the last append here
 

@@ -144,6 +144,9 @@ func (p *Partition) follow(l isr.Leadership) {
 	if _, epoch, lost := p.log.Lost(); lost && (l.Unclean > epoch || l.Leader >= 0 && slices.Contains(l.ISR, p.m.config.NodeID)) {
 		p.log.ForgetLost() // a start is in no in-sync set before the leader has let it in
 	}
+	if inSync := slices.Contains(l.ISR, p.m.config.NodeID); p.listedInSync.Swap(inSync) != inSync {
+		p.throttleChanged()
+	}
 	d := p.following.Load()
 	if d != nil && d.core.Epoch == l.Epoch && d.core.UncleanEpoch >= l.Unclean && old.leader == l.Leader {
 		return

@@ -56,6 +56,7 @@ type Manager struct {
 	rebuilds  chan struct{} // rebuilds under way
 	menders   chan struct{} // damaged ranges being mended
 	mendMax   int64         // bytes of one of them
+	throttle  Throttle      // follower.replication.throttled.rate
 }
 
 // cutsMax and rebuildsMax bound how many partitions change their logs at a leader's word at once. The latter wait for the
@@ -178,6 +179,9 @@ func (m *Manager) Close(ctx context.Context) error {
 
 // steady is a clock that nobody sets, in milliseconds: for leases and lags.
 func (m *Manager) steady() int64 { return time.Since(m.born).Milliseconds() }
+
+// clock is the time that steady goes by.
+func (m *Manager) clock() time.Time { return time.Now() }
 
 // now is the wall clock in milliseconds.
 func now() int64 { return time.Now().UnixMilli() }

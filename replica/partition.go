@@ -31,6 +31,8 @@ type Partition struct {
 
 	following atomic.Pointer[followed] // the leadership that this broker follows; changes under leading
 
+	listedInSync atomic.Bool // the newest image has this broker in sync
+
 	damage damageState
 	unfit  atomic.Pointer[isr.Leadership] // one that is not taken up, or given up: the log lacks committed records, or is offline
 

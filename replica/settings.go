@@ -14,6 +14,8 @@ type settings struct {
 	check batch.ValidateOptions // all but what each append brings
 	log   hot.LogConfig
 	tier  tier.TopicConfig
+
+	followThrottle string // follower.replication.throttled.replicas
 }
 
 // newSettings reads a topic's overrides over the broker's defaults. archived says whether this broker has a store at all.
@@ -26,7 +28,7 @@ func newSettings(name string, overrides map[string]string, b *conf.Broker, archi
 	if err != nil {
 		return nil, err
 	}
-	s := &settings{topic: t}
+	s := &settings{topic: t, followThrottle: overrides["follower.replication.throttled.replicas"]}
 	tiered := t.RemoteStorageEnable && archived && !t.CleanupCompact && !topic.IsInternal(name)
 	s.check = checks(&t, codec)
 	s.log = logConfig(&t, b, tiered)

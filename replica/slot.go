@@ -243,6 +243,9 @@ func (p *Partition) configure(set *settings) {
 		return
 	}
 	p.log.SetConfig(set.log)
+	if old.followThrottle != set.followThrottle {
+		p.throttleChanged()
+	}
 	if old.tier.Enabled && !set.tier.Enabled && set.tier.DeleteOnDisable && p.role.Load().err != nil {
 		// The leader's tier manager empties the archive and moves the leader's log start; every other replica gives up by
 		// itself what was in the bucket only (KIP-950).

@@ -109,6 +109,20 @@ func throttledReplicas(name string) option {
 	})
 }
 
+// Throttles says whether a list of throttled replicas ("*", or partition:broker pairs) names a replica.
+func Throttles(list string, partition, broker int32) bool {
+	if list == "" || list == "*" {
+		return list == "*"
+	}
+	for entry := range strings.SplitSeq(list, ",") {
+		p, b, ok := strings.Cut(strings.TrimSpace(entry), ":")
+		if ok && p == strconv.Itoa(int(partition)) && b == strconv.Itoa(int(broker)) {
+			return true
+		}
+	}
+	return false
+}
+
 var compressionTypes = []string{"uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"}
 
 // perIPOverrides allows address:count pairs.

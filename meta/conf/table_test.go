@@ -161,3 +161,11 @@ func TestNearest(t *testing.T) {
 		}
 	}
 }
+
+func TestThrottledReplicasAreNamedAsKafkaNamesThem(t *testing.T) {
+	for list, want := range map[string]bool{"": false, "*": true, "0:2": true, "1:1,0:2": true, " 0:2 ,1:1": true, "0:1,1:2": false, "10:2": false, "0:22": false} {
+		if got := Throttles(list, 0, 2); got != want {
+			t.Errorf("%q names partition 0 of broker 2: %v", list, got)
+		}
+	}
+}
