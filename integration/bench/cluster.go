@@ -206,22 +206,12 @@ var failoverPartitions = []int{3, 300, 1000}
 // failover kills the broker that leads a third of a topic's partitions, under
 // load, and notes the longest silence of any partition.
 func (b *bench) failover(ctx context.Context) error {
-	starts := []func() (*threeBrokers, error){
-		func() (*threeBrokers, error) { return b.startVarveCluster("varve3") },
-		func() (*threeBrokers, error) { return b.startKafkaCluster(ctx) },
-	}
-	for round := 1; round <= *rounds; round++ { // each cluster is new: there is nothing to warm up
-		for _, n := range failoverPartitions {
-			for _, start := range starts {
-				c, err := start()
-				if err != nil {
-					return err
-				}
-				err = b.failoverRound(ctx, c, round, n)
-				if err := errors.Join(err, c.stop()); err != nil {
-					return err
-				}
-			}
+	for _, n := range failoverPartitions {
+		err := b.eachNew(ctx, func(ctx context.Context, c *threeBrokers, round int) error {
+			return b.failoverRound(ctx, c, round, n)
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -251,14 +241,26 @@ func (b *bench) failoverRound(ctx context.Context, c *threeBrokers, round, parti
 // happens, and how long the whole cluster takes from kill -9 of all brokers
 // until everything is in sync again.
 func (b *bench) idle(ctx context.Context) error {
-	for round := 1; round <= *rounds; round++ { // each cluster is new: there is nothing to warm up
-		c, err := b.startVarveCluster("varve3")
-		if err != nil {
-			return err
-		}
-		err = b.idleRound(ctx, c, round)
-		if err := errors.Join(err, c.stop()); err != nil {
-			return err
+	return b.eachNew(ctx, b.idleRound)
+}
+
+// eachNew runs what on a new cluster of each kind, in every round: with nothing
+// before it, there is nothing to warm up.
+func (b *bench) eachNew(ctx context.Context, what func(context.Context, *threeBrokers, int) error) error {
+	starts := []func() (*threeBrokers, error){
+		func() (*threeBrokers, error) { return b.startVarveCluster("varve3") },
+		func() (*threeBrokers, error) { return b.startKafkaCluster(ctx) },
+	}
+	for round := 1; round <= *rounds; round++ {
+		for _, start := range starts {
+			c, err := start()
+			if err != nil {
+				return err
+			}
+			err = what(ctx, c, round)
+			if err := errors.Join(err, c.stop()); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

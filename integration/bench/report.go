@@ -96,8 +96,11 @@ var bars = []bar{
 	{title: "kill −9 of a leader, 1,000 partitions: longest silence, ms", run: "failover-1000", system: "varve3", figure: "gap_max_ms", most: 1500},
 	{title: "the same, Kafka", run: "failover-1000", system: "kafka", figure: "gap_max_ms"},
 	{title: "3 × 3,000 partitions, kill −9 of all until all are led and in sync by the metadata: s", run: "idle-3000", system: "varve3", figure: "restart_s"},
+	{title: "the same, Kafka", run: "idle-3000", system: "kafka", figure: "restart_s"},
 	{title: "3,000 idle partitions, RF 3: CPU of all, % of a core", run: "idle-3000", system: "varve3", figure: "cpu_percent"},
+	{title: "the same, Kafka", run: "idle-3000", system: "kafka", figure: "cpu_percent"},
 	{title: "3,000 idle partitions, RF 3: bytes/s between brokers", run: "idle-3000", system: "varve3", figure: "bytes_per_s"},
+	{title: "the same, Kafka", run: "idle-3000", system: "kafka", figure: "bytes_per_s"},
 	{title: "empty replica of a 5 GiB tiered partition: MiB over the network", run: "empty-replica", system: "varve3", figure: "copied_mib"},
 	{title: "the same ÷ what the leader has on local disk", run: "empty-replica", system: "varve3", figure: "copied_per_local"},
 }
