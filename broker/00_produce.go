@@ -441,7 +441,7 @@ func (op *produceOp) encode(rep *reply) {
 		for j := at; j < at+t.parts; j++ {
 			b = op.parts[j].append(b, v, flexible)
 			if op.parts[j].leader != noLeader {
-				nodes = op.c.srv.addEndpoint(nodes, op.parts[j].leader.id)
+				nodes = op.c.srv.addEndpoint(nodes, op.parts[j].leader.id, op.c.door.Name)
 			}
 		}
 		at += t.parts

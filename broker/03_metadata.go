@@ -27,19 +27,19 @@ func (s *Server) metadata(r *request, q *kmsg.MetadataRequest) (kmsg.Response, e
 		return metadataRefused(resp, q, refused), nil
 	}
 	img := s.deps.Metadata.Image()
-	for _, b := range s.brokers(img, false) {
+	for _, b := range s.brokers(img, r.c.door.Name, false) {
 		rb := kmsg.NewMetadataResponseBroker()
-		rb.NodeID, rb.Host, rb.Port, rb.Rack = b.ID, b.Host, b.Port, optional(b.Rack)
+		rb.NodeID, rb.Host, rb.Port, rb.Rack = b.id, b.host, b.port, optional(b.rack)
 		resp.Brokers = append(resp.Brokers, rb)
 	}
 	resp.ClusterID = optional(img.ClusterID)
-	resp.ControllerID = s.controllerID(img)
+	resp.ControllerID = s.controllerID(img, r.c.door.Name)
 	if q.IncludeClusterAuthorizedOperations {
 		resp.AuthorizedOperations = clusterOperations
 	}
 	if q.Topics == nil || r.version == 0 && len(q.Topics) == 0 {
 		for _, t := range img.Topics() {
-			resp.Topics = append(resp.Topics, s.metadataTopic(img, t, q))
+			resp.Topics = append(resp.Topics, s.metadataTopic(r, img, t, q))
 		}
 		return resp, nil
 	}
@@ -102,7 +102,7 @@ func (s *Server) metadataNamed(r *request, img *meta.Image, q *kmsg.MetadataRequ
 				out = append(out, u)
 			} else if !seen[t.Name] {
 				seen[t.Name] = true
-				out = append(out, s.metadataTopic(img, t, q))
+				out = append(out, s.metadataTopic(r, img, t, q))
 			}
 			continue
 		}
@@ -112,7 +112,7 @@ func (s *Server) metadataNamed(r *request, img *meta.Image, q *kmsg.MetadataRequ
 		}
 		seen[name] = true
 		if t := img.Topic(name); t != nil {
-			out = append(out, s.metadataTopic(img, t, q))
+			out = append(out, s.metadataTopic(r, img, t, q))
 			continue
 		}
 		u := kmsg.NewMetadataResponseTopic()
@@ -188,7 +188,7 @@ func (s *Server) awaitReady(ctx context.Context, created []meta.CreatedTopic) {
 	}
 }
 
-func (s *Server) metadataTopic(img *meta.Image, t *meta.Topic, q *kmsg.MetadataRequest) kmsg.MetadataResponseTopic {
+func (s *Server) metadataTopic(r *request, img *meta.Image, t *meta.Topic, q *kmsg.MetadataRequest) kmsg.MetadataResponseTopic {
 	out := kmsg.NewMetadataResponseTopic()
 	out.Topic, out.TopicID, out.IsInternal = &t.Name, t.ID, topic.IsInternal(t.Name)
 	if q.IncludeTopicAuthorizedOperations {
@@ -201,28 +201,30 @@ func (s *Server) metadataTopic(img *meta.Image, t *meta.Topic, q *kmsg.MetadataR
 		o.Partition, o.LeaderEpoch = int32(i), p.LeaderEpoch
 		o.Replicas, o.ISR = p.Replicas, p.ISR
 		o.OfflineReplicas = offlineReplicas(img, p)
-		if o.Leader = s.readyLeader(img, t.Name, int32(i), p); o.Leader < 0 {
+		if o.Leader, o.ErrorCode = s.readyLeader(img, t.Name, int32(i), p, r.c.door.Name); o.ErrorCode == codeListenerNotFound && r.version < 6 {
 			o.ErrorCode = codeLeaderNotAvailable
 		}
 	}
 	return out
 }
 
-// readyLeader is the leader that clients may be sent to, or -1.
-func (s *Server) readyLeader(img *meta.Image, name string, index int32, p *meta.Partition) int32 {
+// readyLeader is the leader that clients of a listener may be sent to, or -1 and why.
+func (s *Server) readyLeader(img *meta.Image, name string, index int32, p *meta.Partition, listener string) (int32, int16) {
+	b, known := img.Brokers[p.Leader]
 	switch {
 	case p.Leader == meta.NoLeader:
-		return -1
+		return -1, codeLeaderNotAvailable
 	case p.Leader == s.cfg.NodeID:
 		if !s.deps.Partitions.Ready(name, index) {
-			return -1
+			return -1, codeLeaderNotAvailable
 		}
-	default:
-		if b, ok := img.Brokers[p.Leader]; !ok || b.Fenced {
-			return -1
-		}
+	case !known || b.Fenced:
+		return -1, codeLeaderNotAvailable
 	}
-	return p.Leader
+	if _, _, ok := b.At(listener); !ok {
+		return -1, codeListenerNotFound
+	}
+	return p.Leader, codeNone
 }
 
 // offlineReplicas are the replicas on brokers that are not there.

@@ -77,8 +77,9 @@ func (s *Server) coordinatorOf(r *request, kind int8, key string) kmsg.FindCoord
 	id, err := locate(r.ctx, key)
 	if err == nil {
 		b, ok := s.deps.Metadata.Image().Brokers[id]
-		if ok && !b.Fenced {
-			c.NodeID, c.Host, c.Port = b.ID, b.Host, b.Port
+		host, port, reached := b.At(r.c.door.Name)
+		if ok && reached && !b.Fenced {
+			c.NodeID, c.Host, c.Port = b.ID, host, port
 			return c
 		}
 		err = coordinator.ErrNotAvailable

@@ -28,10 +28,10 @@ func (s *Server) describeCluster(r *request, q *kmsg.DescribeClusterRequest) (km
 		return resp, nil
 	}
 	img := s.deps.Metadata.Image()
-	resp.ClusterID, resp.ControllerID = img.ClusterID, s.controllerID(img)
-	for _, b := range s.brokers(img, q.IncludeFencedBrokers && r.version >= 2) {
+	resp.ClusterID, resp.ControllerID = img.ClusterID, s.controllerID(img, r.c.door.Name)
+	for _, b := range s.brokers(img, r.c.door.Name, q.IncludeFencedBrokers && r.version >= 2) {
 		rb := kmsg.NewDescribeClusterResponseBroker()
-		rb.NodeID, rb.Host, rb.Port, rb.Rack, rb.IsFenced = b.ID, b.Host, b.Port, optional(b.Rack), b.Fenced
+		rb.NodeID, rb.Host, rb.Port, rb.Rack, rb.IsFenced = b.id, b.host, b.port, optional(b.rack), b.fenced
 		resp.Brokers = append(resp.Brokers, rb)
 	}
 	if q.IncludeClusterAuthorizedOperations {

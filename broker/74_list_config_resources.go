@@ -33,8 +33,8 @@ func (s *Server) listConfigResources(r *request, q *kmsg.ListConfigResourcesRequ
 				add(kind, t.Name)
 			}
 		case brokers, loggers:
-			for _, b := range s.brokers(img, false) {
-				add(kind, strconv.Itoa(int(b.ID)))
+			for _, b := range s.brokers(img, r.c.door.Name, false) {
+				add(kind, strconv.Itoa(int(b.id)))
 			}
 		case groups:
 			for _, g := range img.ConfiguredGroups() {

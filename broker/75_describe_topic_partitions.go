@@ -51,7 +51,7 @@ func (s *Server) describeTopicPartitions(r *request, q *kmsg.DescribeTopicPartit
 		}
 		end := min(len(t.Partitions), first+left)
 		for i := first; i < end; i++ {
-			out.Partitions = append(out.Partitions, s.describePartition(img, t, int32(i)))
+			out.Partitions = append(out.Partitions, s.describePartition(r, img, t, int32(i)))
 		}
 		resp.Topics = append(resp.Topics, out)
 		left -= len(out.Partitions)
@@ -94,13 +94,13 @@ func cursorTopics(img *meta.Image, q *kmsg.DescribeTopicPartitionsRequest) []str
 	return slices.DeleteFunc(names, func(n string) bool { return n < from })
 }
 
-func (s *Server) describePartition(img *meta.Image, t *meta.Topic, index int32) kmsg.DescribeTopicPartitionsResponseTopicPartition {
+func (s *Server) describePartition(r *request, img *meta.Image, t *meta.Topic, index int32) kmsg.DescribeTopicPartitionsResponseTopicPartition {
 	p := &t.Partitions[index]
 	out := kmsg.NewDescribeTopicPartitionsResponseTopicPartition()
 	out.Partition, out.LeaderEpoch, out.Replicas, out.ISR = index, p.LeaderEpoch, p.Replicas, p.ISR
 	out.EligibleLeaderReplicas, out.LastKnownELR = notNil(p.ELR), notNil(p.LastKnownELR)
 	out.OfflineReplicas = offlineReplicas(img, p)
-	if out.LeaderID = s.readyLeader(img, t.Name, index, p); out.LeaderID < 0 {
+	if out.LeaderID, out.ErrorCode = s.readyLeader(img, t.Name, index, p, r.c.door.Name); out.LeaderID < 0 {
 		out.ErrorCode = codeLeaderNotAvailable
 	}
 	return out

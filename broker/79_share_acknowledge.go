@@ -71,7 +71,7 @@ func (s *Server) shareAcknowledge(r *request, q *kmsg.ShareAcknowledgeRequest) (
 		if p.ErrorCode == codeNotLeaderOrFollower {
 			if l := s.leaderOf("", a.key.Topic, a.key.Partition); l != noLeader {
 				p.CurrentLeader.LeaderID, p.CurrentLeader.LeaderEpoch = l.id, l.epoch
-				nodes = s.addEndpoint(nodes, l.id)
+				nodes = s.addEndpoint(nodes, l.id, r.c.door.Name)
 			}
 		}
 		resp.Topics[at].Partitions = append(resp.Topics[at].Partitions, p)

@@ -73,7 +73,7 @@ func nullRun(t testing.TB, frame []byte) func() {
 	p := &nullPartition{id: topic.Partition{Topic: "events"}, records: nullRecords{make([]byte, 4096)}}
 	s := New(DefaultConfig(), Deps{Partitions: p})
 	t.Cleanup(func() { s.Close(context.Background()) })
-	c := newConn(s, nullConn{}, "127.0.0.1")
+	c := newConn(s, nullConn{}, "127.0.0.1", &Door{})
 	return func() {
 		if _, err := c.handle(frame); err != nil {
 			t.Fatal(err)
@@ -148,7 +148,7 @@ func BenchmarkLoopback(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	go s.Serve(l)
+	go s.Serve(l, Door{})
 	defer s.Close(context.Background())
 	for _, bc := range []struct {
 		name  string

@@ -21,6 +21,7 @@ type Config struct {
 	ConnectionRateMax   int            // max.connection.creation.rate, connections per second
 
 	IdleMax      time.Duration // connections.max.idle.ms
+	HandshakeMax time.Duration // a TLS handshake must be done within this time
 	FrameMax     time.Duration // each part of a frame that began (4 KiB, 64 KiB, 2 MiB, …) must come within this time
 	WriteMax     time.Duration // an answer must be taken by the client within this time
 	InFlightMax  int           // requests of one connection whose answers are outstanding
@@ -49,6 +50,7 @@ func DefaultConfig() Config {
 		ConnectionsPerIPMax:    1<<31 - 1,
 		ConnectionRateMax:      1<<31 - 1,
 		IdleMax:                10 * time.Minute,
+		HandshakeMax:           10 * time.Second,
 		FrameMax:               30 * time.Second,
 		WriteMax:               60 * time.Second,
 		InFlightMax:            64,
@@ -76,7 +78,7 @@ func (c *Config) Validate() error {
 		return errors.New("max.connections and max.connection.creation.rate must be at least 1, max.connections.per.ip at least 0")
 	case c.FetchBytesMax < 1024:
 		return errors.New("fetch.max.bytes must be at least 1024")
-	case c.IdleMax == 0, c.FrameMax <= 0, c.WriteMax <= 0:
+	case c.IdleMax == 0, c.HandshakeMax <= 0, c.FrameMax <= 0, c.WriteMax <= 0:
 		return errors.New("connection deadlines must be positive")
 	case c.FetchSessionSlots < 0:
 		return fmt.Errorf("max.incremental.fetch.session.cache.slots is %d; it must not be negative", c.FetchSessionSlots)

@@ -147,7 +147,7 @@ func (s *Server) brokerConfig(img *meta.Image, onlyDefaults bool) []configEntry 
 		l.own = nil
 	}
 	var out []configEntry
-	for _, d := range conf.BrokerDefs() {
+	for _, d := range s.deps.Settings.Defs() {
 		if _, set := l.all[d.Name]; onlyDefaults && !set || d.Internal {
 			continue
 		}

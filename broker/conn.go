@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -12,13 +13,19 @@ import (
 	"sync/atomic"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/varvelog/varve/broker/secure"
 )
 
 // conn is one client connection. Its reading goroutine owns everything above mu.
 type conn struct {
 	srv    *Server
-	nc     net.Conn
-	remote string // IP, for the caps and for group member hosts
+	door   *Door
+	sock   net.Conn  // as it was accepted
+	tls    *tls.Conn // over cork and sock; nil: plain text
+	cork   *cork
+	nc     net.Conn // what is read and written: sock or tls
+	remote string   // IP, for the caps and for group member hosts
 	ctx    context.Context
 	cancel context.CancelFunc
 	gone   chan struct{} // closed when the connection has ended
@@ -35,6 +42,7 @@ type conn struct {
 	shares    bool // share sessions began here: they end with the connection
 
 	// Plain timestamps, read by the sweeper; 0 = not in that state.
+	shakeMillis  atomic.Int64 // when the TLS handshake under way began; shakeLate when it missed its deadline
 	activeMillis atomic.Int64 // last time a frame began or an answer was written
 	frameMillis  atomic.Int64 // when the part of a frame being read began
 	frameWant    atomic.Int64 // bytes of that part
@@ -71,8 +79,14 @@ type request struct {
 	refusal   error // what every decision is refused with
 }
 
-func newConn(s *Server, nc net.Conn, remote string) *conn {
-	c := &conn{srv: s, nc: nc, remote: remote, in: newInbox(nc), gone: make(chan struct{})}
+func newConn(s *Server, nc net.Conn, remote string, d *Door) *conn {
+	c := &conn{srv: s, door: d, sock: nc, nc: nc, remote: remote, gone: make(chan struct{})}
+	if d.TLS != nil {
+		c.cork = &cork{Conn: nc}
+		c.tls = tls.Server(c.cork, d.TLS)
+		c.nc = c.tls
+	}
+	c.in = newInbox(c.nc)
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
 	c.space.L = &c.mu
 	c.activeMillis.Store(s.nowMillis())
@@ -87,6 +101,9 @@ func (c *conn) serve() {
 	defer c.tellEnd()
 	defer c.srv.shares.disconnected(c)
 	defer c.shut()
+	if !c.secure() {
+		return
+	}
 	for {
 		err := c.next()
 		if err == nil {
@@ -94,6 +111,11 @@ func (c *conn) serve() {
 		}
 		if c.srv.isDraining() {
 			c.settle()
+			c.farewell()
+			return
+		}
+		if errors.Is(err, secure.ErrPlaintext) {
+			c.srv.strangers.Accepted(c.door.Name, c.sock.RemoteAddr(), err)
 			return
 		}
 		if !quiet(err) {
@@ -187,12 +209,21 @@ func (c *conn) readSize() (int, error) {
 		limit = min(limit, c.srv.cfg.RequestBytesMaxUnknown)
 	}
 	n := int32(binary.BigEndian.Uint32(c.size[:]))
+	if int(n) > limit && c.size[0] == tlsHandshake && c.size[1] == tlsMajor {
+		return 0, secure.ErrPlaintext
+	}
 	if n <= 0 || int(n) > limit {
 		return 0, fmt.Errorf("%w: %d, limit %d", errTooLarge, n, limit)
 	}
 	c.frameMillis.Store(0)
 	return int(n), nil
 }
+
+// A TLS client's first bytes are the type and the version of a record. As the size of a frame that is 369 MB.
+const (
+	tlsHandshake = 22
+	tlsMajor     = 3
+)
 
 // handle decodes the header, checks key and version before it looks at the body, and runs the handler.
 func (c *conn) handle(b []byte) (keep bool, err error) {
@@ -202,7 +233,7 @@ func (c *conn) handle(b []byte) (keep bool, err error) {
 		return false, err
 	}
 	a := s.table.lookup(h.key)
-	if a == nil {
+	if a == nil || a.internal && c.door.ClientsOnly {
 		return false, fmt.Errorf("%w: key %d", errUnsupported, h.key)
 	}
 	flexible := h.version >= a.flexible
@@ -378,10 +409,16 @@ func (c *conn) flush() {
 }
 
 // write sends replies; small ones share a system call.
-func (c *conn) write(batch []*reply) error {
+func (c *conn) write(batch []*reply) (err error) {
 	s := c.srv
 	c.writeMillis.Store(s.nowMillis())
+	if c.cork != nil {
+		c.cork.hold()
+	}
 	defer func() {
+		if c.cork != nil {
+			err = errors.Join(err, c.cork.release())
+		}
 		c.writeMillis.Store(0)
 		c.activeMillis.Store(s.nowMillis())
 	}()
@@ -432,7 +469,7 @@ func replyBytes(p *reply) int64 {
 // abort closes the socket so that the reading goroutine ends. Safe from any goroutine, any number of times.
 func (c *conn) abort() {
 	c.cancel()
-	c.nc.Close()
+	c.sock.Close() // not TLS's goodbye: it might have to wait for the client
 	c.mu.Lock()
 	c.closed = true
 	c.space.Broadcast()

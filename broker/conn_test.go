@@ -358,27 +358,6 @@ func TestCloseLetsProducesUnderWayFinish(t *testing.T) {
 	}
 }
 
-func TestFailuresAreLoggedOnceAMinutePerPlace(t *testing.T) {
-	var l logLimit
-	a, b := logKey{what: "append failed", index: 1}, logKey{what: "append failed", index: 2}
-	for i, x := range []struct {
-		k       logKey
-		now     int64
-		omitted int64
-		ok      bool
-	}{{a, 0, 0, true}, {a, 1, 0, false}, {b, 2, 0, true}, {a, 59_999, 0, false}, {a, 60_000, 2, true}, {a, 60_001, 0, false}} {
-		if n, ok := l.allow(x.k, x.now); n != x.omitted || ok != x.ok {
-			t.Errorf("step %d: %d %v, want %d %v", i, n, ok, x.omitted, x.ok)
-		}
-	}
-	for i := range 3 * logKeysMax {
-		l.allow(logKey{index: int32(i)}, 0)
-	}
-	if len(l.seen) > logKeysMax {
-		t.Fatalf("%d keys", len(l.seen))
-	}
-}
-
 func TestPanicBesideAHandlerEndsOnlyItsPartition(t *testing.T) {
 	s := startServer(t, nil)
 	id := s.parts.add("events", 2)

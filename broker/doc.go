@@ -11,7 +11,7 @@
 // # How to use it
 //
 //	s := broker.New(cfg, broker.Deps{…})
-//	go s.Serve(listener)
+//	go s.Serve(listener, broker.Door{})
 //	…
 //	s.Close(ctx)
 //
@@ -29,7 +29,7 @@
 //
 // # Lock order
 //
-// session.mu → sessions.mu; conn.mu, budget.mu, produceOp.mu and logLimit.mu are leaves. No lock is held across I/O or a call into another room.
+// session.mu → sessions.mu; conn.mu, budget.mu, produceOp.mu and the limit's of log lines are leaves. No lock is held across I/O or a call into another room.
 //
 // # Crash behaviour
 //

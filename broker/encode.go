@@ -57,6 +57,8 @@ type endpoint struct {
 	host string
 	port int32
 	rack string
+
+	fenced bool // DescribeCluster alone names such brokers
 }
 
 // appendLeaderTag appends the tagged field CurrentLeader: tag, size, leader id, leader epoch, no tags of its own.

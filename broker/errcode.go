@@ -83,6 +83,7 @@ const (
 	codeNewLeaderElected            int16 = 108
 	codeNoReassignmentInProgress    int16 = 85
 	codeUnknownLeaderEpoch          int16 = 75
+	codeListenerNotFound            int16 = 72
 	codeUnsupportedCompression      int16 = 76
 	codeOffsetNotAvailable          int16 = 78
 	codeInvalidRecord               int16 = 87
@@ -292,7 +293,7 @@ func (s *Server) codeOf(r *request, err error) int16 {
 		r.undecided = true
 	}
 	if c == codeUnknownServerError {
-		if omitted, ok := s.limit.allow(logKey{what: r.api.name, topic: err.Error()}, s.nowMillis()); ok {
+		if omitted, ok := s.limit.Allow(logKey{what: r.api.name, topic: err.Error()}, s.nowMillis()); ok {
 			s.log.Error("request failed", "api", r.api.name, "version", r.version, "client", r.c.remote, "client_id", r.client, "err", err, "omitted", omitted)
 		}
 	}

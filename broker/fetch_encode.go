@@ -43,7 +43,7 @@ func (s *Server) encodeFetch(p *reply, r *request, op *fetchOp) {
 			if t := &ts[i]; t.include {
 				b = appendFetchPart(b, p, t, v, flexible)
 				if t.leader != noLeader {
-					nodes = s.addEndpoint(nodes, t.leader.id)
+					nodes = s.addEndpoint(nodes, t.leader.id, r.c.door.Name)
 				}
 			}
 		}

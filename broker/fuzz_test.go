@@ -83,7 +83,7 @@ func fuzzConn(t testing.TB) *conn {
 	cfg.RequestsTime, cfg.RemoteListWaitMax = 1, 1
 	s := New(cfg, Deps{Partitions: parts, Metadata: emptyMetadata{refusing{err: meta.ErrPolicyViolation}, &meta.Image{}}, Settings: &b, Logger: slog.New(slog.DiscardHandler)})
 	t.Cleanup(func() { s.Close(context.Background()) })
-	return newConn(s, nullConn{}, "127.0.0.1")
+	return newConn(s, nullConn{}, "127.0.0.1", &Door{})
 }
 
 // FuzzFrame gives whole frames to the dispatcher: header, version choice, decoder and handler. The connection may end; the

@@ -17,26 +17,31 @@ const (
 	clusterOperations int32 = 1<<5 | 1<<7 | 1<<8 | 1<<9 | 1<<10 | 1<<11 | 1<<12
 )
 
-// brokers lists the brokers that clients may connect to, by id; with fenced, those that are away too.
-func (s *Server) brokers(img *meta.Image, fenced bool) []meta.Broker {
-	list := make([]meta.Broker, 0, len(img.Brokers))
+// brokers lists the brokers that clients of a listener may connect to, by id and with their addresses there; with fenced,
+// those that are away too.
+func (s *Server) brokers(img *meta.Image, listener string, fenced bool) []endpoint {
+	list := make([]endpoint, 0, len(img.Brokers))
 	for b := range maps.Values(img.Brokers) {
-		if fenced || !b.Fenced {
-			list = append(list, b)
+		host, port, ok := b.At(listener)
+		if ok && (fenced || !b.Fenced) {
+			list = append(list, endpoint{id: b.ID, host: host, port: port, rack: b.Rack, fenced: b.Fenced})
 		}
 	}
-	slices.SortFunc(list, func(a, b meta.Broker) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(list, func(a, b endpoint) int { return cmp.Compare(a.id, b.id) })
 	return list
 }
 
-// controllerID is the broker named to clients as controller. Any live broker will do: each forwards what the controller has
-// to decide.
-func (s *Server) controllerID(img *meta.Image) int32 {
-	if b, ok := img.Brokers[img.ControllerID]; ok && !b.Fenced {
-		return b.ID
+// controllerID is the broker named to clients of a listener as controller. Any live broker will do: each forwards what the
+// controller has to decide.
+func (s *Server) controllerID(img *meta.Image, listener string) int32 {
+	list := s.brokers(img, listener, false)
+	for _, b := range list {
+		if b.id == img.ControllerID {
+			return b.id
+		}
 	}
-	if list := s.brokers(img, false); len(list) > 0 {
-		return list[0].ID
+	if len(list) > 0 {
+		return list[0].id
 	}
 	return -1
 }
@@ -67,8 +72,8 @@ func (s *Server) isBroker(id int32) bool {
 	return ok
 }
 
-// addEndpoint adds a broker's address once.
-func (s *Server) addEndpoint(nodes []endpoint, id int32) []endpoint {
+// addEndpoint adds a broker's address for clients of a listener, once.
+func (s *Server) addEndpoint(nodes []endpoint, id int32, listener string) []endpoint {
 	for _, n := range nodes {
 		if n.id == id {
 			return nodes
@@ -78,7 +83,11 @@ func (s *Server) addEndpoint(nodes []endpoint, id int32) []endpoint {
 	if !ok || b.Fenced {
 		return nodes
 	}
-	return append(nodes, endpoint{id: b.ID, host: b.Host, port: b.Port, rack: b.Rack})
+	host, port, ok := b.At(listener)
+	if !ok {
+		return nodes
+	}
+	return append(nodes, endpoint{id: b.ID, host: host, port: port, rack: b.Rack})
 }
 
 // optional is nil for "".

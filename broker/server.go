@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/varvelog/varve/broker/secure"
 	"github.com/varvelog/varve/replica"
 )
 
@@ -29,6 +30,7 @@ type Server struct {
 	wg        sync.WaitGroup
 	pids      producerIDs
 	limit     logLimit
+	strangers secure.Refusals        // who came to nothing at the door
 	limits    atomic.Pointer[limits] // of the newest settings
 	followers replica.Throttle       // leader.replication.throttled.rate
 	draining  chan struct{}          // closed when Close begins
@@ -55,6 +57,7 @@ func New(cfg Config, deps Deps) *Server {
 		sessions:  newSessions(cfg.FetchSessionSlots, cfg.FetchSessionEvict.Milliseconds()),
 		listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{}, perIP: map[string]int{},
 	}
+	s.strangers.Logger, s.strangers.Level = s.log, slog.LevelInfo
 	s.shares = newShares(s, cfg.ShareSessionSlots)
 	s.txnAsks.server = s
 	s.draining = make(chan struct{})
@@ -65,7 +68,7 @@ func New(cfg Config, deps Deps) *Server {
 func (s *Server) nowMillis() int64 { return time.Now().UnixMilli() }
 
 // Serve accepts connections from l until l fails or Close is called; then it returns ErrServerClosed.
-func (s *Server) Serve(l net.Listener) error {
+func (s *Server) Serve(l net.Listener, d Door) error {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -105,7 +108,7 @@ func (s *Server) Serve(l net.Listener) error {
 			nc.Close()
 			return ErrServerClosed
 		}
-		s.admit(nc)
+		s.admit(nc, &d)
 	}
 }
 
@@ -131,8 +134,8 @@ func (s *Server) sleep(d time.Duration) bool {
 	}
 }
 
-// admit starts serving nc unless a cap on connections says no.
-func (s *Server) admit(nc net.Conn) {
+// admit starts serving nc unless a cap on connections says no: before any TLS handshake, which costs more than a refusal.
+func (s *Server) admit(nc net.Conn, d *Door) {
 	ip := remoteIP(nc)
 	caps := s.now()
 	limit := caps.ConnectionsPerIPMax
@@ -146,7 +149,7 @@ func (s *Server) admit(nc net.Conn) {
 		nc.Close()
 		return
 	}
-	c := newConn(s, nc, ip)
+	c := newConn(s, nc, ip, d)
 	s.conns[c] = struct{}{}
 	s.perIP[ip]++
 	if !s.sweeping {
@@ -203,7 +206,7 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 	for _, c := range conns {
-		c.nc.SetReadDeadline(time.Unix(1, 0)) // the next read ends the connection once its answers are out
+		c.sock.SetReadDeadline(time.Unix(1, 0)) // the next read ends the connection once its answers are out
 	}
 	done := make(chan struct{})
 	go func() {
@@ -274,6 +277,7 @@ func (r *acceptRate) wait(now time.Time) time.Duration {
 type counters struct {
 	accepted, refused, panics, expired atomic.Int64
 	bytesIn, bytesOut                  atomic.Int64
+	handshakesFailed                   atomic.Int64
 	requests                           [keyMax + 1]atomic.Int64
 }
 
@@ -282,6 +286,7 @@ type Stats struct {
 	Connections                int
 	Accepted, Refused, Expired int64 // connections taken, turned away by a cap, closed by a deadline
 	Panics                     int64
+	HandshakesFailed           int64 // of TLS
 	BytesIn, BytesOut          int64
 	RequestBytesHeld           int64 // of the request budget
 	FetchSessions              int
@@ -296,7 +301,7 @@ func (s *Server) Stats() Stats {
 	s.mu.Unlock()
 	st := Stats{
 		Connections: conns, Accepted: s.stats.accepted.Load(), Refused: s.stats.refused.Load(),
-		Expired: s.stats.expired.Load(), Panics: s.stats.panics.Load(),
+		Expired: s.stats.expired.Load(), HandshakesFailed: s.stats.handshakesFailed.Load(), Panics: s.stats.panics.Load(),
 		BytesIn: s.stats.bytesIn.Load(), BytesOut: s.stats.bytesOut.Load(),
 		RequestBytesHeld: s.budgets.used(), FetchSessions: s.sessions.len(), Shares: s.shares.statistics(), Requests: map[string]int64{},
 	}

@@ -31,7 +31,7 @@ func (s *Server) encodeShareFetch(p *reply, r *request, op *shareFetchOp) {
 		for _, t := range topics[id] {
 			b = appendSharePart(b, p, t)
 			if t.leader != noLeader {
-				nodes = s.addEndpoint(nodes, t.leader.id)
+				nodes = s.addEndpoint(nodes, t.leader.id, r.c.door.Name)
 			}
 		}
 		b = append(b, 0)

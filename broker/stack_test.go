@@ -83,7 +83,7 @@ func startStack(t testing.TB, settings map[string]string) *stack {
 	must(err)
 	state := newFakeShareState()
 	s = New(ConfigFrom(&b), Deps{Partitions: Replicas(m), Metadata: node, Groups: groups, Transactions: txns, Shares: shares, ShareState: state, Settings: &b})
-	go s.Serve(l)
+	go s.Serve(l, Door{})
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()

@@ -10,7 +10,7 @@ import (
 // sweep keeps every connection's deadlines. It runs from the first connection until Close and owns nothing: it reads
 // timestamps and closes sockets. One goroutine with a coarse clock is much cheaper than deadlines set on each request.
 func (s *Server) sweep() {
-	period := min(s.cfg.IdleMax, s.cfg.FrameMax, s.cfg.WriteMax) / 4
+	period := min(s.cfg.IdleMax, s.cfg.HandshakeMax, s.cfg.FrameMax, s.cfg.WriteMax) / 4
 	period = min(max(period, 10*time.Millisecond), 200*time.Millisecond)
 	t := time.NewTicker(period)
 	defer t.Stop()
@@ -31,6 +31,12 @@ func (s *Server) sweep() {
 		short := shortage{s.budgets.small.short(), s.budgets.large.short()}
 		for i, c := range conns {
 			c.expire(now)
+			if c.shakesTooLong(now) {
+				s.stats.expired.Add(1)
+				c.abort() // secure says so
+				conns[i] = nil
+				continue
+			}
 			if why := c.overdue(now, short); why != "" {
 				s.stats.expired.Add(1)
 				s.log.Info("connection expired", "client", c.remote, "reason", why)
@@ -39,6 +45,12 @@ func (s *Server) sweep() {
 			conns[i] = nil
 		}
 	}
+}
+
+// shakesTooLong says that the connection's TLS handshake has missed its deadline, once.
+func (c *conn) shakesTooLong(now int64) bool {
+	at := c.shakeMillis.Load()
+	return at > 0 && now-at > c.srv.cfg.HandshakeMax.Milliseconds() && c.shakeMillis.CompareAndSwap(at, shakeLate)
 }
 
 // gonePeerMillis is how long a handler may run before its peer is checked for having left: a fetch may ask to wait for
@@ -65,22 +77,25 @@ func (c *conn) overdue(now int64, short shortage) string {
 		return "answer not taken"
 	}
 	if at := c.handleMillis.Load(); at != 0 {
-		if now-at > gonePeerMillis && peerGone(c.nc) {
+		if now-at > gonePeerMillis && c.peerGone() {
 			return "peer left while its request waited"
 		}
 		return ""
 	}
-	if c.writeMillis.Load() == 0 && c.frameMillis.Load() == 0 && now-c.activeMillis.Load() > cfg.IdleMax.Milliseconds() {
+	if c.writeMillis.Load() == 0 && c.frameMillis.Load() == 0 && c.shakeMillis.Load() == 0 && now-c.activeMillis.Load() > cfg.IdleMax.Milliseconds() {
 		return "idle"
 	}
 	return ""
 }
 
 // peerGone peeks at the socket: end of stream or an error means that nobody is left to answer.
-func peerGone(nc net.Conn) bool {
-	t, ok := nc.(*net.TCPConn)
+func (c *conn) peerGone() bool {
+	t, ok := c.sock.(*net.TCPConn)
 	if !ok {
 		return false
+	}
+	if c.tls != nil {
+		return hungUp(t)
 	}
 	raw, err := t.SyscallConn()
 	if err != nil {

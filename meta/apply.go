@@ -66,7 +66,26 @@ func (c DescribeBroker) apply(next *Image, index uint64) error {
 	return nil
 }
 
+func (c SetEndpoints) apply(next *Image, index uint64) error {
+	b, err := next.brokerAt(c.ID, int64(index))
+	if err != nil {
+		return err
+	}
+	b.Endpoints = c.Endpoints
+	next.putBroker(b)
+	return nil
+}
+
 func (c SetFeature) apply(next *Image, index uint64) error {
+	if c.Name == VersionFeature && c.Level < levelListeners {
+		// A snapshot at that level cannot say them.
+		for _, b := range next.Brokers {
+			if b.Endpoints != nil {
+				b.Endpoints = nil
+				next.putBroker(b)
+			}
+		}
+	}
 	next.features = with(next.features, c.Name, c.Level)
 	next.featuresEpoch = int64(index)
 	return nil

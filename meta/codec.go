@@ -141,6 +141,29 @@ func (d *decoder) description() (directory topic.ID, address string, vote bool, 
 	return directory, address, vote, features
 }
 
+// endpoints writes where a broker listens, in its own order.
+func (e *encoder) endpoints(list []Endpoint) {
+	e.count(len(list))
+	for _, p := range list {
+		e.str(p.Name)
+		e.str(p.Host)
+		e.int(int64(p.Port))
+		e.int(int64(p.Protocol))
+	}
+}
+
+func (d *decoder) endpoints() []Endpoint {
+	n := d.count(4)
+	if n == 0 {
+		return nil
+	}
+	list := make([]Endpoint, n)
+	for i := range list {
+		list[i] = Endpoint{Name: d.str(), Host: d.str(), Port: d.i32(), Protocol: SecurityProtocol(d.i16())}
+	}
+	return list
+}
+
 func (d *decoder) id() topic.ID {
 	var v topic.ID
 	copy(v[:], d.take(len(v)))

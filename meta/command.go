@@ -47,6 +47,7 @@ const (
 	tagTakeProducerIDs  changeTag = 11
 	tagDescribeBroker   changeTag = 12
 	tagSetFeature       changeTag = 13
+	tagSetEndpoints     changeTag = 14
 )
 
 // SetClusterID names the cluster, once.
@@ -176,6 +177,12 @@ type DescribeBroker struct {
 	Features    map[string]FeatureRange
 }
 
+// SetEndpoints adds its listeners to the registration made in the same command.
+type SetEndpoints struct {
+	ID        int32
+	Endpoints []Endpoint
+}
+
 // SetFeature sets the level of a feature.
 type SetFeature struct {
 	Name  string
@@ -196,6 +203,7 @@ func (TakeProducerIDs) tag() changeTag  { return tagTakeProducerIDs }
 
 func (DescribeBroker) tag() changeTag { return tagDescribeBroker }
 func (SetFeature) tag() changeTag     { return tagSetFeature }
+func (SetEndpoints) tag() changeTag   { return tagSetEndpoints }
 
 func (c SetClusterID) encode(e *encoder) { e.str(c.ClusterID) }
 
@@ -297,6 +305,13 @@ func (c DescribeBroker) encode(e *encoder) {
 	e.description(c.Directory, c.RaftAddress, c.WantVote, c.Features)
 }
 
+func (SetEndpoints) since() int16 { return levelListeners }
+
+func (c SetEndpoints) encode(e *encoder) {
+	e.int(int64(c.ID))
+	e.endpoints(c.Endpoints)
+}
+
 func (c SetFeature) encode(e *encoder) {
 	e.str(c.Name)
 	e.int(int64(c.Level))
@@ -330,6 +345,8 @@ func decodeChange(tag changeTag, d *decoder) (Change, error) {
 		c = TakeProducerIDs{Broker: d.i32(), Next: d.int()}
 	case tagDescribeBroker:
 		c = decodeDescribeBroker(d)
+	case tagSetEndpoints:
+		c = SetEndpoints{ID: d.i32(), Endpoints: d.endpoints()}
 	case tagSetFeature:
 		c = SetFeature{Name: d.str(), Level: d.i16()}
 	default:

@@ -12,9 +12,12 @@ import (
 // Registration is one start of a broker.
 type Registration struct {
 	ID   int32
-	Host string // of the listener that clients and other brokers use
+	Host string // of the listener that other brokers use
 	Port int32
 	Rack string
+	// Endpoints are all listeners that serve Kafka's protocol; nil says nothing of
+	// them.
+	Endpoints []Endpoint
 	// RaftAddress is where raft's transport of this node listens; "" keeps the
 	// node's place in the quorum as it is.
 	RaftAddress string
@@ -61,14 +64,20 @@ func (r *Registration) lacks(old Broker) bool {
 }
 
 // describes reports whether the broker is described as the registration would.
-func (r *Registration) describes(b Broker) bool {
+func (r *Registration) describes(b Broker, level int16) bool {
+	if level < levelClusters {
+		return true
+	}
+	if level >= levelListeners && !slices.Equal(r.Endpoints, b.Endpoints) {
+		return false
+	}
 	return r.Directory == b.Directory && r.RaftAddress == b.RaftAddress && r.WantVote == b.WantVote && maps.Equal(r.Features, b.Features)
 }
 
 // broker is the broker that the registration makes.
 func (r *Registration) broker(epoch int64) Broker {
 	return Broker{ID: r.ID, Host: r.Host, Port: r.Port, Rack: r.Rack, Epoch: epoch, Incarnation: r.Incarnation, Fenced: r.Fenced,
-		RaftAddress: r.RaftAddress, Directory: r.Directory, WantVote: r.WantVote, Features: r.Features}
+		RaftAddress: r.RaftAddress, Directory: r.Directory, WantVote: r.WantVote, Features: r.Features, Endpoints: r.Endpoints}
 }
 
 // decideRegister decides on a broker's registration. A new start of a broker
@@ -96,17 +105,24 @@ func decideRegister(img *Image, b *conf.Broker, r Registration, alive bool) ([]C
 			return nil, refuse(ErrUnsupportedLevel, "Unable to register because the broker does not support finalized version %d of %s. The broker wants a version between %d and %d, inclusive.", level, name, f.Min, f.Max)
 		}
 	}
+	if len(r.Endpoints) > 1 && img.level() < levelListeners {
+		return nil, refuse(ErrUnsupportedLevel, "Broker %d has %d listeners for clients, which needs %s=%d; the cluster is at %d: start it with one, and upgrade the feature first.",
+			r.ID, len(r.Endpoints), VersionFeature, levelListeners, img.level())
+	}
 	if again {
 		// The same process once more: what it may do stays as it is, except
 		// that it may ask to serve at last.
 		r.Fenced = r.Fenced && old.Fenced || old.ShuttingDown
-		if r.Fenced == old.Fenced && r.Host == old.Host && r.Port == old.Port && r.Rack == old.Rack && (r.describes(old) || img.level() < levelClusters) {
+		if r.Fenced == old.Fenced && r.Host == old.Host && r.Port == old.Port && r.Rack == old.Rack && r.describes(old, img.level()) {
 			return nil, nil
 		}
 	}
 	changes := []Change{RegisterBroker{ID: r.ID, Incarnation: r.Incarnation, Host: r.Host, Port: r.Port, Rack: r.Rack, Fenced: r.Fenced}}
 	if img.level() >= levelClusters {
 		changes = append(changes, DescribeBroker{ID: r.ID, Directory: r.Directory, RaftAddress: r.RaftAddress, WantVote: r.WantVote, Features: r.Features})
+	}
+	if img.level() >= levelListeners && len(r.Endpoints) > 0 {
+		changes = append(changes, SetEndpoints{ID: r.ID, Endpoints: r.Endpoints})
 	}
 	changes = append(changes, laterChanges(img, r.ID)...)
 	if !known || again {

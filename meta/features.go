@@ -19,6 +19,8 @@ const VersionFeature = "varve.version"
 const (
 	levelOneNode  int16 = 1 // one node: commands 1 to 11 as they first were
 	levelClusters int16 = 2 // clusters: descriptions of brokers, features, reassignments
+	// several listeners of a broker
+	levelListeners int16 = 3
 )
 
 // Feature is a feature that this release has, with the levels it can be at.
@@ -163,6 +165,12 @@ func checkLower(img *Image, u FeatureUpdate, invalid func(string, ...any) error)
 	if u.Upgrade == UnsafelyDowngradeFeature {
 		return nil
 	}
+	if id, ok := img.severalListeners(); ok && u.Level < levelListeners {
+		return invalid("Broker %d has several listeners for clients, which the version before could not have.", id)
+	}
+	if u.Level >= levelClusters {
+		return nil
+	}
 	if n := len(img.Reassignments(nil)); n > 0 {
 		return invalid("%d partitions are being reassigned.", n)
 	}
@@ -288,6 +296,52 @@ func (img *Image) decodeDescriptions(d *decoder) {
 		b.Served = d.int()
 		if d.err == nil && (!ok || id <= last || !b.described()) {
 			d.fail("the description of broker %d is empty, out of order or of nobody", id)
+		}
+		if d.err != nil {
+			return
+		}
+		last = id
+		img.Brokers[id] = b
+	}
+}
+
+// severalListeners finds a broker that could not be described before levelListeners.
+func (img *Image) severalListeners() (id int32, ok bool) {
+	for _, id := range sortedIDs(img.Brokers) {
+		if len(img.Brokers[id].Endpoints) > 1 {
+			return id, true
+		}
+	}
+	return 0, false
+}
+
+// encodeEndpoints writes the listeners of those brokers that have named them.
+func (img *Image) encodeEndpoints() []byte {
+	var e encoder
+	n := 0
+	for _, id := range sortedIDs(img.Brokers) {
+		if b := img.Brokers[id]; len(b.Endpoints) > 0 {
+			n++
+			e.int(int64(id))
+			e.endpoints(b.Endpoints)
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	var head encoder
+	head.count(n)
+	return append(head.b, e.b...)
+}
+
+func (img *Image) decodeEndpoints(d *decoder) {
+	last := int32(-1)
+	for range d.count(6) {
+		id := d.i32()
+		b, ok := img.Brokers[id]
+		b.Endpoints = d.endpoints()
+		if d.err == nil && (!ok || id <= last || len(b.Endpoints) == 0) {
+			d.fail("the listeners of broker %d are none, out of order or of nobody", id)
 		}
 		if d.err != nil {
 			return

@@ -3,12 +3,14 @@ package meta
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/hashicorp/raft"
 
+	"github.com/varvelog/varve/meta/conf"
 	"github.com/varvelog/varve/meta/topic"
 )
 
@@ -40,7 +42,7 @@ func TestFeaturesMoveOnlyWhereEverybodyCanFollow(t *testing.T) {
 		{"up", atLevel(t, 1, two...), FeatureUpdate{VersionFeature, 2, UpgradeFeature}, ""},
 		{"up past a broker", atLevel(t, 1, old...), FeatureUpdate{VersionFeature, 2, UpgradeFeature}, "Broker 2 only supports versions 1-1"},
 		{"up past a broker of unknown release", atLevel(t, 1, RegisterBroker{ID: 1}, RegisterBroker{ID: 2}), FeatureUpdate{VersionFeature, 2, UpgradeFeature}, "Broker 2 does not support this feature."},
-		{"up past this release", atLevel(t, 2, two...), FeatureUpdate{VersionFeature, 3, UpgradeFeature}, "Local controller 1 only supports versions 1-2"},
+		{"up past this release", atLevel(t, 2, two...), FeatureUpdate{VersionFeature, 4, UpgradeFeature}, "Local controller 1 only supports versions 1-3"},
 		{"stay", atLevel(t, 2, two...), FeatureUpdate{VersionFeature, 2, UpgradeFeature}, "same"},
 		{"down by an upgrade", atLevel(t, 2, two...), FeatureUpdate{VersionFeature, 1, UpgradeFeature}, "without setting the upgrade type"},
 		{"down with two brokers", atLevel(t, 2, two...), FeatureUpdate{VersionFeature, 1, SafelyDowngradeFeature}, "There are 2 brokers"},
@@ -179,11 +181,11 @@ func TestVotersAreOddInNumber(t *testing.T) {
 }
 
 func TestANodeJoinsGetsAVoteAndIsRemoved(t *testing.T) {
-	first := listen(t, nil)
+	first := listen(t, TLS{})
 	nodes := []*Node{openNode(t, Config{NodeID: 1}, Deps{Transport: first})}
 	ctx := context.Background()
 	join := func(id int32) *Node {
-		tr := listen(t, nil)
+		tr := listen(t, TLS{})
 		n := openNode(t, Config{NodeID: id, Join: true}, Deps{Transport: tr, Controller: throughNodes{&nodes}})
 		nodes = append(nodes, n)
 		return n
@@ -245,4 +247,50 @@ func mustQuorum(t *testing.T, n *Node) Quorum {
 		t.Fatal(err)
 	}
 	return q
+}
+
+func TestSeveralListenersNeedTheLevelThatCanSayThem(t *testing.T) {
+	two := []Endpoint{{Name: "INTERNAL", Host: "in", Port: 1, Protocol: SSL}, {Name: "PUBLIC", Host: "out", Port: 2}}
+	r := Registration{ID: 1, Host: "in", Port: 1, Incarnation: idA, Endpoints: two}
+	register := func(img *Image, r Registration) (*Image, error) {
+		changes, err := decideRegister(img, &conf.Broker{}, r, false)
+		if err == nil {
+			err = checkLevel(img, changes)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return img.Apply(Command{Base: img.Index, Changes: changes}, img.Index+1)
+	}
+	if _, err := register(atLevel(t, 2), r); !errors.Is(err, ErrUnsupportedLevel) || !strings.Contains(err.Error(), "needs varve.version=3") {
+		t.Errorf("two listeners at level 2: %v", err)
+	}
+	one := r
+	one.Endpoints = two[:1]
+	if img, err := register(atLevel(t, 2), one); err != nil || img.Brokers[1].Endpoints != nil || img.Brokers[1].Host != "in" {
+		t.Errorf("one listener at level 2: %+v, %v", img, err)
+	}
+	img, err := register(atLevel(t, 3), r)
+	if err != nil || !slices.Equal(img.Brokers[1].Endpoints, two) {
+		t.Fatalf("two listeners at level 3: %+v, %v", img, err)
+	}
+	for listener, want := range map[string]string{"": "in:1", "INTERNAL": "in:1", "PUBLIC": "out:2", "OTHER": ":0"} {
+		if host, port, ok := img.Brokers[1].At(listener); fmt.Sprint(host, ":", port) != want || ok == (listener == "OTHER") {
+			t.Errorf("at %q: %s:%d %v, want %s", listener, host, port, ok, want)
+		}
+	}
+	back, err := DecodeSnapshot(img.EncodeSnapshot())
+	if err != nil || !slices.Equal(back.Brokers[1].Endpoints, two) {
+		t.Fatalf("from a snapshot: %+v, %v", back, err)
+	}
+	if changes, err := decideRegister(img, &conf.Broker{}, r, false); err != nil || len(changes) != 0 {
+		t.Errorf("the same once more: %v, %v", changes, err)
+	}
+	if _, err := decideFeatures(img, 1, []FeatureUpdate{{VersionFeature, 2, SafelyDowngradeFeature}}); err == nil || !strings.Contains(err.Error(), "several listeners") {
+		t.Errorf("safely down: %v", err)
+	}
+	down, err := img.Apply(Command{Base: img.Index, Changes: []Change{SetFeature{Name: VersionFeature, Level: 2}}}, img.Index+1)
+	if err != nil || down.Brokers[1].Endpoints != nil || img.Brokers[1].Endpoints == nil {
+		t.Errorf("down: %+v, %v", down, err)
+	}
 }

@@ -3,15 +3,8 @@ package meta
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"log/slog"
-	"math/big"
 	"net"
 	"os"
 	"slices"
@@ -93,9 +86,9 @@ func TestANodeThatCannotJoinSaysWhatToSet(t *testing.T) {
 }
 
 // listen opens a transport on a port of its own.
-func listen(t *testing.T, config *tls.Config) *transport {
+func listen(t *testing.T, over TLS) *transport {
 	t.Helper()
-	tr, err := ListenTLS("127.0.0.1:0", "localhost:0", config, nil)
+	tr, err := ListenTLS("127.0.0.1:0", "localhost:0", over, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,15 +112,15 @@ type wired struct {
 	fatal []chan error
 }
 
-func newWired(t *testing.T, size int, config *tls.Config) *wired {
-	return (&wired{t: t}).start(size, config)
+func newWired(t *testing.T, size int, over TLS) *wired {
+	return (&wired{t: t}).start(size, over)
 }
 
-func (w *wired) start(size int, config *tls.Config) *wired {
+func (w *wired) start(size int, over TLS) *wired {
 	t := w.t
 	transports := make([]*transport, size)
 	for i := range size {
-		transports[i] = listen(t, config)
+		transports[i] = listen(t, over)
 		w.voters = append(w.voters, Voter{NodeID: int32(i + 1), Address: string(transports[i].LocalAddr())})
 		w.dirs = append(w.dirs, t.TempDir())
 	}
@@ -166,7 +159,7 @@ func (w *wired) reopen(i int) {
 }
 
 func TestAClusterFormsAndAReplacedDirectoryDoesNotVote(t *testing.T) {
-	w := newWired(t, 3, nil)
+	w := newWired(t, 3, TLS{})
 	leader := leaderOf(t, w.nodes)
 	agree(t, w.nodes, leader.Image().Index)
 	gone := 0
@@ -224,60 +217,10 @@ func (n *Node) alterGroup(group string) error {
 	return err
 }
 
-// certificate makes a certificate for localhost that both ends trust.
-func certificate(t *testing.T) *tls.Config {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "localhost"}, DNSNames: []string{"localhost"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, &template, &template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(cert)
-	return &tls.Config{
-		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
-		RootCAs:      pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13,
-	}
-}
-
-func TestTheQuorumTalksOverTLS(t *testing.T) {
-	config := certificate(t)
-	w := newWired(t, 3, config)
-	onLeader(t, w.nodes, func(n *Node) error { return n.alterGroup("a") })
-	agree(t, w.nodes, 1)
-
-	// Without a certificate nobody is let in.
-	plain := listen(t, nil)
-	if _, err := plain.stream.greet(t.Context(), w.voters[0].Address, greeting{}); err == nil {
-		t.Error("greeted without TLS")
-	}
-	stranger := config.Clone()
-	stranger.Certificates = nil
-	if _, err := listen(t, stranger).stream.greet(t.Context(), w.voters[0].Address, greeting{}); err == nil {
-		t.Error("greeted without a certificate")
-	}
-	if _, err := listen(t, config).stream.greet(t.Context(), w.voters[0].Address, greeting{}); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestALeaderWhoseProcessIsGoneIsReplacedAtOnce has an election timeout that
 // nobody waits for.
 func TestALeaderWhoseProcessIsGoneIsReplacedAtOnce(t *testing.T) {
-	w := (&wired{t: t, heartbeat: 10 * time.Minute}).start(3, nil)
+	w := (&wired{t: t, heartbeat: 10 * time.Minute}).start(3, TLS{})
 	waitFor(t, func() bool {
 		for _, n := range w.nodes {
 			if _, has := n.founding.get(); !has {

@@ -44,9 +44,12 @@ type Image struct {
 // Broker is one registered broker.
 type Broker struct {
 	ID   int32
-	Host string // of the listener that clients use
+	Host string // of the listener that other brokers use
 	Port int32
 	Rack string // "" when there is none
+	// Endpoints are all listeners that serve Kafka's protocol; nil when the broker
+	// has not said: then Host and Port are the only one.
+	Endpoints []Endpoint
 	// Epoch is unique to one start of the broker's process.
 	Epoch int64
 	// Incarnation is the random id under which that process registered.
@@ -68,6 +71,38 @@ type Broker struct {
 	// Served is the newest epoch under which the broker has served: what it
 	// acknowledged, it acknowledged until then.
 	Served int64
+}
+
+// Endpoint is one listener of a broker, as others reach it.
+type Endpoint struct {
+	Name     string // of the listener, as in listeners
+	Host     string
+	Port     int32
+	Protocol SecurityProtocol
+}
+
+// SecurityProtocol is how a listener is secured. Kafka's numbers. Format: do not
+// renumber.
+type SecurityProtocol int16
+
+// The security protocols that are served.
+const (
+	Plaintext SecurityProtocol = 0
+	SSL       SecurityProtocol = 1
+)
+
+// At is where clients of a listener reach the broker; ok is false when it has no
+// such listener. "" stands for the one that brokers use.
+func (b Broker) At(listener string) (host string, port int32, ok bool) {
+	if listener == "" || len(b.Endpoints) == 0 {
+		return b.Host, b.Port, true
+	}
+	for _, e := range b.Endpoints {
+		if e.Name == listener {
+			return e.Host, e.Port, true
+		}
+	}
+	return "", 0, false
 }
 
 // Active reports whether the broker may lead and be in sync.

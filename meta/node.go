@@ -308,7 +308,7 @@ func (n *Node) nameCluster(ctx context.Context) error {
 		}
 		return []Change{
 			SetClusterID{ClusterID: id},
-			SetFeature{Name: VersionFeature, Level: levelClusters},
+			SetFeature{Name: VersionFeature, Level: levelListeners},
 			SetConfigs{Kind: BrokerConfig, Set: map[string]string{minISRSetting: strconv.Itoa(int(n.cfg.Broker.MinInsyncReplicas))}},
 		}, nil
 	})

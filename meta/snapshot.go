@@ -27,6 +27,7 @@ const (
 	sectionUnclean       snapshotSection = 2
 	sectionDescriptions  snapshotSection = 3
 	sectionFeatures      snapshotSection = 4
+	sectionEndpoints     snapshotSection = 5
 )
 
 // snapshotMagic begins every snapshot.
@@ -137,6 +138,7 @@ func (img *Image) encodeSections() []byte {
 		{sectionUnclean, img.encodeUnclean()},
 		{sectionDescriptions, img.encodeDescriptions()},
 		{sectionFeatures, img.encodeFeatures()},
+		{sectionEndpoints, img.encodeEndpoints()},
 	} {
 		if len(s.body) > 0 {
 			e.u8(uint8(s.number))
@@ -168,6 +170,8 @@ func (img *Image) decodeSections(d *decoder) error {
 			img.decodeDescriptions(&body)
 		case sectionFeatures:
 			img.decodeFeatures(&body)
+		case sectionEndpoints:
+			img.decodeEndpoints(&body)
 		default:
 			return fmt.Errorf("%w: snapshot section %d", ErrVersion, section)
 		}

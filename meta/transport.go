@@ -14,6 +14,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+
+	"github.com/varvelog/varve/broker/secure"
 )
 
 const (
@@ -28,14 +30,22 @@ const (
 // others to use advertise, a host name or address with a port; port 0 stands
 // for the one it listens on.
 func Listen(address, advertise string, log *slog.Logger) (raft.Transport, error) {
-	return ListenTLS(address, advertise, nil, log)
+	return ListenTLS(address, advertise, TLS{}, log)
 }
 
-// ListenTLS is Listen over TLS. config both serves and dials: it has a
-// certificate, and for mutual authentication ClientAuth, ClientCAs and RootCAs.
-// A peer's certificate must be for the host of the address at which it is
-// dialled. nil means no TLS.
-func ListenTLS(address, advertise string, config *tls.Config, log *slog.Logger) (raft.Transport, error) {
+// TLS secures the quorum's connections. Both sides show a certificate: Serve
+// asks for one, and Dial shows one. The zero value is plain text.
+type TLS struct {
+	Serve *tls.Config
+	// Dial opens a connection and makes sure whose it is.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+}
+
+// ListenTLS is Listen over TLS.
+func ListenTLS(address, advertise string, over TLS, log *slog.Logger) (raft.Transport, error) {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listen for the metadata quorum on %s: %w", address, err)
@@ -47,7 +57,8 @@ func ListenTLS(address, advertise string, config *tls.Config, log *slog.Logger) 
 	if tcp, ok := l.Addr().(*net.TCPAddr); ok && port == "0" {
 		_, port, _ = net.SplitHostPort(tcp.String())
 	}
-	s := &stream{listener: l, self: advertised(net.JoinHostPort(host, port)), tls: config, raft: make(chan net.Conn), lost: make(chan struct{}, 1), conns: make(map[net.Conn]struct{})}
+	s := &stream{listener: l, self: advertised(net.JoinHostPort(host, port)), tls: over, raft: make(chan net.Conn), lost: make(chan struct{}, 1), conns: make(map[net.Conn]struct{})}
+	s.strangers.Logger, s.strangers.Level = log, slog.LevelWarn
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.wg.Go(s.accept)
 	t := &transport{stream: s}
@@ -79,7 +90,7 @@ func (a advertised) String() string { return string(a) }
 type stream struct {
 	listener net.Listener
 	self     advertised
-	tls      *tls.Config
+	tls      TLS
 	raft     chan net.Conn // what Accept returns
 
 	// open says that raft may be called; until then its connections are closed.
@@ -87,6 +98,8 @@ type stream struct {
 	// answer answers greetings; nil before a Node has the transport.
 	answer atomic.Pointer[func(greeting) greeting]
 
+	// strangers tells of connections that came to nothing.
+	strangers secure.Refusals
 	// lost is told when a connection that another node made has ended.
 	lost chan struct{}
 
@@ -130,8 +143,9 @@ func (s *stream) accept() {
 
 // sort finds out what a connection is for and sees to it.
 func (s *stream) sort(c net.Conn) {
-	if s.tls != nil {
-		c = tls.Server(c, s.tls)
+	raw := c
+	if s.tls.Serve != nil {
+		c = tls.Server(c, s.tls.Serve)
 	}
 	tracked, err := s.track(c)
 	if err != nil {
@@ -139,6 +153,15 @@ func (s *stream) sort(c net.Conn) {
 	}
 	first := make([]byte, 1)
 	err = tracked.SetDeadline(time.Now().Add(transportTimeout))
+	if shake, ok := c.(*tls.Conn); ok && err == nil {
+		if err := shake.Handshake(); err != nil {
+			_ = tracked.Close()
+			if s.ctx.Err() == nil {
+				s.strangers.Accepted("of the metadata quorum", raw.RemoteAddr(), err)
+			}
+			return
+		}
+	}
 	if err == nil {
 		_, err = io.ReadFull(tracked, first)
 	}
@@ -189,18 +212,20 @@ func (s *stream) Dial(address raft.ServerAddress, timeout time.Duration) (net.Co
 }
 
 func (s *stream) dial(ctx context.Context, address string) (net.Conn, error) {
-	var d net.Dialer
-	var c net.Conn
-	var err error
-	if s.tls == nil {
-		c, err = d.DialContext(ctx, "tcp", address)
-	} else {
-		c, err = (&tls.Dialer{NetDialer: &d, Config: s.tls}).DialContext(ctx, "tcp", address)
+	dial := s.tls.Dial
+	if dial == nil {
+		dial = dialPlain
 	}
+	c, err := dial(ctx, address)
 	if err != nil {
 		return nil, err
 	}
 	return s.track(c)
+}
+
+func dialPlain(ctx context.Context, address string) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, "tcp", address)
 }
 
 // Close implements net.Listener: it ends every connection, whichever side made

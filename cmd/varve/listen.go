@@ -8,38 +8,92 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/varvelog/varve/broker"
+	"github.com/varvelog/varve/broker/secure"
 	"github.com/varvelog/varve/meta"
 	"github.com/varvelog/varve/meta/conf"
 )
 
+// entrance is one address at which the node serves Kafka's protocol.
+type entrance struct {
+	net.Listener
+	door broker.Door
+}
+
 // listen takes the node's addresses. They are taken before anything else, so
-// that a taken one is said before any data is touched.
-func (n *node) listen() (net.Listener, error) {
+// that a taken one, or keys that cannot be used, are said before any data is
+// touched.
+func (n *node) listen() error {
 	plan, err := n.conf.Plan()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	l, err := net.Listen("tcp", plan.Client.Address())
-	if err != nil {
-		return nil, fmt.Errorf("listen for Kafka clients: %w: stop what uses the address, or choose another with --listen or listeners", err)
+	for i := range plan.Clients {
+		if err := n.listenClients(&plan.Clients[i], i == plan.Brokers); err != nil {
+			return err
+		}
 	}
-	n.onClose("listener", func(context.Context) error { return ignoreClosed(l.Close()) })
-	n.Kafka = l.Addr().String()
-	told, err := advertise(plan.Client, plan.ClientAdvertised, l.Addr())
-	if err != nil {
-		return nil, err
-	}
-	n.host, n.port = told.Host, int32(told.Port)
+	n.Kafka = n.entrances[0].Addr().String()
 	if plan.Controller == nil {
-		return l, nil
+		return nil
 	}
-	at, err := advertise(*plan.Controller, *plan.ControllerAdvertised, nil)
+	return n.listenController(plan.Controller)
+}
+
+func (n *node) listenClients(l *conf.Served, between bool) error {
+	keys, err := n.openKeys(l)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	n.transport, err = meta.Listen(plan.Controller.Address(), at.Address(), n.log.With("room", "meta"))
+	listener, err := net.Listen("tcp", l.Address())
 	if err != nil {
-		return nil, fmt.Errorf("listen for the other nodes: %w: stop what uses the address, or choose another %s://HOST:PORT in listeners", err, plan.Controller.Name)
+		return fmt.Errorf("listen for Kafka clients: %w: stop what uses the address, or choose another with --listen or listeners", err)
+	}
+	n.onClose("listener", func(context.Context) error { return ignoreClosed(listener.Close()) })
+	told, err := advertise(l.Listener, l.Advertised, listener.Addr())
+	if err != nil {
+		return err
+	}
+	e := entrance{Listener: listener, door: broker.Door{Name: l.Name, ClientsOnly: !between}}
+	p := meta.Endpoint{Name: l.Name, Host: told.Host, Port: int32(told.Port)}
+	if keys != nil {
+		e.door.TLS, p.Protocol = keys.Server(), meta.SSL
+	}
+	n.entrances, n.endpoints = append(n.entrances, e), append(n.endpoints, p)
+	if between {
+		n.host, n.port, n.keys = p.Host, p.Port, keys
+	}
+	return nil
+}
+
+// openKeys reads what secures a listener; nil: nothing does.
+func (n *node) openKeys(l *conf.Served) (*secure.Keys, error) {
+	if l.SSL == nil {
+		return nil, nil
+	}
+	keys, err := secure.Open(*l.SSL, n.log.With("room", "tls", "listener", l.Name))
+	if err != nil {
+		return nil, fmt.Errorf("listener %s: %w", l.Name, err)
+	}
+	return keys, nil
+}
+
+func (n *node) listenController(l *conf.Served) error {
+	keys, err := n.openKeys(l)
+	if err != nil {
+		return err
+	}
+	var over meta.TLS
+	if keys != nil {
+		over = meta.TLS{Serve: keys.Server(), Dial: keys.Dialer(n.log.With("room", "meta"))}
+	}
+	at, err := advertise(l.Listener, l.Advertised, nil)
+	if err != nil {
+		return err
+	}
+	n.transport, err = meta.ListenTLS(l.Address(), at.Address(), over, n.log.With("room", "meta"))
+	if err != nil {
+		return fmt.Errorf("listen for the other nodes: %w: stop what uses the address, or choose another %s://HOST:PORT in listeners", err, l.Name)
 	}
 	n.raftAt = string(n.transport.LocalAddr())
 	n.onClose("controller listener", func(context.Context) error {
@@ -48,7 +102,7 @@ func (n *node) listen() (net.Listener, error) {
 		}
 		return nil
 	})
-	return l, nil
+	return nil
 }
 
 // advertise is what others are told of a listener: what advertised.listeners

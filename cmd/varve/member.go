@@ -23,7 +23,11 @@ import (
 func (n *node) clustered() bool { return n.transport != nil }
 
 func (n *node) peerConfig() peer.Config {
-	return peer.Config{ClientID: fmt.Sprintf("broker-%d", n.conf.NodeID), Logger: n.log.With("room", "peer")}
+	c := peer.Config{ClientID: fmt.Sprintf("broker-%d", n.conf.NodeID), Logger: n.log.With("room", "peer")}
+	if n.keys != nil {
+		c.Dial = n.keys.Dialer(c.Logger)
+	}
+	return c
 }
 
 // openPeers makes ready for connections to other brokers.
@@ -110,7 +114,7 @@ func (n *node) sizes(ctx context.Context) (map[topic.Partition]int64, error) {
 // registration is how this start of the broker presents itself.
 func (n *node) registration() meta.Registration {
 	return meta.Registration{
-		ID: n.conf.NodeID, Host: n.host, Port: n.port, Rack: n.conf.Rack, Incarnation: topic.NewID(), RaftAddress: n.raftAt,
+		ID: n.conf.NodeID, Host: n.host, Port: n.port, Rack: n.conf.Rack, Incarnation: topic.NewID(), RaftAddress: n.raftAt, Endpoints: n.endpoints,
 		ClusterID: n.meta.Image().ClusterID,
 	}
 }

@@ -18,6 +18,7 @@ import (
 	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/varvelog/varve/broker"
+	"github.com/varvelog/varve/broker/secure"
 	"github.com/varvelog/varve/coordinator"
 	"github.com/varvelog/varve/hot"
 	"github.com/varvelog/varve/hot/vfs"
@@ -40,11 +41,14 @@ type node struct {
 	Kafka string // address for clients
 	HTTP  string // address of the console; "" when there is none
 
-	host      string // what others are told
+	host      string // what other brokers are told
 	port      int32
-	raftAt    string         // where other nodes reach the transport
-	transport raft.Transport // of the metadata quorum; nil in a node without a controller listener
-	peers     *peer.Pool     // connections to other brokers; nil likewise
+	endpoints []meta.Endpoint // what clients of each listener are told
+	entrances []entrance      // the same, as they are served
+	keys      *secure.Keys    // of the listener between brokers; nil: plain text
+	raftAt    string          // where other nodes reach the transport
+	transport raft.Transport  // of the metadata quorum; nil in a node without a controller listener
+	peers     *peer.Pool      // connections to other brokers; nil likewise
 	control   *broker.Controller
 	member    atomic.Pointer[meta.Member] // nil until the node has joined, and in one without others
 
@@ -95,8 +99,7 @@ func startNode(ctx context.Context, s settings, log *slog.Logger) (_ *node, err 
 			err = errors.Join(err, n.Close(stop))
 		}
 	}()
-	listener, err := n.listen()
-	if err != nil {
+	if err := n.listen(); err != nil {
 		return nil, err
 	}
 	console, err := n.listenHTTP()
@@ -117,14 +120,14 @@ func startNode(ctx context.Context, s settings, log *slog.Logger) (_ *node, err 
 	}
 	n.tellRecovery(held)
 	if n.clustered() {
-		n.serve(listener) // other brokers, before clients: one of them may need this one to join
+		n.serve() // other brokers, before clients: one of them may need this one to join
 		if err := n.join(ctx); err != nil {
 			return nil, err
 		}
 	}
 	n.waitServed(ctx)
 	if !n.clustered() {
-		n.serve(listener)
+		n.serve()
 	}
 	close(n.open)
 	n.openHTTP(console)
@@ -132,12 +135,14 @@ func startNode(ctx context.Context, s settings, log *slog.Logger) (_ *node, err 
 	return n, nil
 }
 
-func (n *node) serve(l net.Listener) {
-	go func() { // ends with the front door
-		if err := n.broker.Serve(l); err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, broker.ErrServerClosed) {
-			n.fail(fmt.Errorf("serve Kafka clients: %w", err))
-		}
-	}()
+func (n *node) serve() {
+	for _, e := range n.entrances {
+		go func() { // ends with the front door
+			if err := n.broker.Serve(e.Listener, e.door); err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, broker.ErrServerClosed) {
+				n.fail(fmt.Errorf("serve Kafka clients: %w", err))
+			}
+		}()
+	}
 }
 
 // servedLimit bounds how long clients are kept waiting in the listener's queue

@@ -37,6 +37,10 @@ type ClusterOptions struct {
 	// Command changes the command line of a node, such as to run it in a
 	// network namespace; nil leaves it.
 	Command func(id int32, line []string) []string
+	// Secure has everything of the cluster speak TLS: its listeners, by the ssl.*
+	// settings, and the harness's own clients, by the options in Client.
+	Secure bool
+	Client []kgo.Opt
 	// Binary is the varve of a node; nil means Binary for all.
 	Binary func(id int32) (string, error)
 }
@@ -147,6 +151,13 @@ func (c *Cluster) address(id int32, port int) string {
 	return net.JoinHostPort(c.options.Host(id), strconv.Itoa(port))
 }
 
+func (c *Cluster) protocol() string {
+	if c.options.Secure {
+		return "SSL"
+	}
+	return "PLAINTEXT"
+}
+
 // launch writes a node's settings and starts it.
 func (c *Cluster) launch(id int32, own map[string]string) *Node {
 	c.t.Helper()
@@ -157,10 +168,13 @@ func (c *Cluster) launch(id int32, own map[string]string) *Node {
 	p := c.portsOf(id)
 	settings := map[string]string{
 		"node.id":                          strconv.Itoa(int(id)),
-		"listeners":                        fmt.Sprintf("PLAINTEXT://%s,CONTROLLER://%s", c.address(id, p.kafka), c.address(id, p.controller)),
+		"listeners":                        fmt.Sprintf("%s://%s,CONTROLLER://%s", c.protocol(), c.address(id, p.kafka), c.address(id, p.controller)),
 		"log.dirs":                         filepath.Join(dir, "data"),
 		"varve.http.listen":                c.address(id, p.http),
 		"group.initial.rebalance.delay.ms": "0",
+	}
+	if c.options.Secure {
+		settings["listener.security.protocol.map"] = "SSL:SSL,CONTROLLER:SSL"
 	}
 	if c.options.Store != "none" {
 		settings["varve.tier.store"] = c.options.Store
@@ -189,7 +203,7 @@ func (c *Cluster) launch(id int32, own map[string]string) *Node {
 		}
 		return line
 	})
-	n.Bootstrap, n.HTTP = c.address(id, p.kafka), c.address(id, p.http)
+	n.Bootstrap, n.HTTP, n.Controller = c.address(id, p.kafka), c.address(id, p.http), c.address(id, p.controller)
 	c.nodes[id] = n
 	n.start()
 	return n
@@ -243,7 +257,7 @@ func (c *Cluster) Bootstrap() string { return strings.Join(c.addresses(), ",") }
 // Client is a franz-go client of the cluster, closed when the test ends.
 func (c *Cluster) Client(opts ...kgo.Opt) *kgo.Client {
 	c.t.Helper()
-	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(c.addresses()...), kgo.MetadataMinAge(50 * time.Millisecond)}, opts...)...)
+	cl, err := kgo.NewClient(slices.Concat([]kgo.Opt{kgo.SeedBrokers(c.addresses()...), kgo.MetadataMinAge(50 * time.Millisecond)}, c.options.Client, opts)...)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -280,7 +294,7 @@ func (c *Cluster) CreateTopic(name string, partitions int32, replicas int16, set
 
 // Metadata asks one node what it knows of topics; none means all topics.
 func (c *Cluster) Metadata(id int32, topics ...string) (kadm.Metadata, error) {
-	cl, err := kgo.NewClient(kgo.SeedBrokers(c.nodes[id].Bootstrap))
+	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(c.nodes[id].Bootstrap)}, c.options.Client...)...)
 	if err != nil {
 		return kadm.Metadata{}, err
 	}

@@ -132,6 +132,8 @@ type Node struct {
 	ID        int32
 	Bootstrap string
 	HTTP      string
+	// Controller is where a cluster's node listens for the quorum.
+	Controller string
 }
 
 // Start starts `varve dev` with its data under dir and waits until it

@@ -3,6 +3,7 @@ package conf
 import (
 	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -171,6 +172,9 @@ func ParseBroker(given map[string]string) (Broker, error) {
 	if err != nil {
 		return Broker{}, err
 	}
+	if err := checkListenerValues(given); err != nil {
+		return Broker{}, err
+	}
 	b := Broker{given: maps.Clone(given)}
 	b.fillServer(v)
 	b.fillLog(v)
@@ -193,6 +197,36 @@ func (b *Broker) With(overrides map[string]string) (Broker, error) {
 	maps.Copy(all, b.given)
 	maps.Copy(all, overrides)
 	return ParseBroker(all)
+}
+
+// checkListenerValues parses the settings of single listeners, which the table does not list.
+func checkListenerValues(given map[string]string) error {
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if _, _, ok := splitListenerSetting(name); !ok {
+			continue
+		}
+		if d, ok := Lookup(KindBroker, name); ok {
+			if _, err := d.Parse(given[name]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Defs returns every broker setting and, of those for single listeners, the given ones, sorted by name.
+func (b *Broker) Defs() []Def {
+	list := BrokerDefs()
+	for name := range b.given {
+		if _, _, ok := splitListenerSetting(name); !ok {
+			continue
+		}
+		if d, ok := Lookup(KindBroker, name); ok {
+			list = append(list, d)
+		}
+	}
+	slices.SortFunc(list, func(x, y Def) int { return strings.Compare(x.Name, y.Name) })
+	return list
 }
 
 // Given returns the settings that were given, as a copy.

@@ -258,7 +258,7 @@ func newTable(kind Kind, groups ...[]Def) *table {
 
 var (
 	topicTable  = newTable(KindTopic, topicDefs)
-	brokerTable = newTable(KindBroker, brokerLogDefs, brokerNetDefs, brokerReplicaDefs, brokerRemoteDefs, brokerGroupDefs, brokerTxnDefs, brokerServerDefs, brokerVarveDefs)
+	brokerTable = newTable(KindBroker, brokerLogDefs, brokerNetDefs, brokerReplicaDefs, brokerRemoteDefs, brokerGroupDefs, brokerTxnDefs, brokerServerDefs, brokerSSLDefs, brokerVarveDefs)
 	groupTable  = newTable(KindGroup, groupDefs)
 )
 
@@ -283,14 +283,19 @@ func BrokerDefs() []Def { return slices.Clone(brokerTable.defs) }
 // GroupDefs returns every group setting, sorted by name.
 func GroupDefs() []Def { return slices.Clone(groupTable.defs) }
 
-// Lookup finds one setting by name.
+// Lookup finds one setting by name. A broker's setting for one listener,
+// listener.name.NAME.ssl.…, is the general one by another name.
 func Lookup(kind Kind, name string) (Def, bool) {
 	t := tableOf(kind)
-	i, ok := t.byName[name]
-	if !ok {
-		return Def{}, false
+	if i, ok := t.byName[name]; ok {
+		return t.defs[i], true
 	}
-	return t.defs[i], true
+	if _, general, ok := splitListenerSetting(name); ok && kind == KindBroker {
+		d, found := Lookup(kind, general)
+		d.Name, d.Default, d.Null = name, "", true
+		return d, found
+	}
+	return Def{}, false
 }
 
 // CheckNames returns an error that wraps ErrUnknown for the first name, in

@@ -12,23 +12,24 @@ func TestListenersAreSortedByWhatTheyAreFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if plan.Client.Address() != "0.0.0.0:9092" || plan.ClientAdvertised.String() != "PLAINTEXT://b1.example.com:19092" ||
-		plan.Controller.Address() != ":9093" || *plan.ControllerAdvertised != *plan.Controller || !plan.Client.Everywhere() {
+	if c := plan.Between(); c.Address() != "0.0.0.0:9092" || c.Advertised.String() != "PLAINTEXT://b1.example.com:19092" ||
+		plan.Controller.Address() != ":9093" || plan.Controller.Advertised != plan.Controller.Listener || !c.Everywhere() || c.SSL != nil {
 		t.Errorf("plan: %+v", plan)
 	}
 	plan, err = mustBroker(t, "listeners=IN://10.0.0.1:9092", "listener.security.protocol.map=IN:PLAINTEXT").Plan()
-	if err != nil || plan.Client.Name != "IN" || plan.Controller != nil || plan.Client.Everywhere() {
+	if err != nil || plan.Between().Name != "IN" || plan.Controller != nil || plan.Between().Everywhere() {
 		t.Errorf("a listener by another name: %+v, %v", plan, err)
 	}
 	for _, c := range []struct{ pairs, want string }{
-		{"listeners=SSL://:9092", `SSL speaks "SSL"`},
-		{"listeners=OWN://:9092", `OWN speaks ""`},
+		{"listeners=SASL_SSL://:9092", "SASL_SSL speaks SASL_SSL (listener.security.protocol.map): PLAINTEXT and SSL are served"},
+		{"listeners=OWN://:9092", "add OWN:PLAINTEXT or OWN:SSL to it"},
 		{"listeners=CONTROLLER://:9093", "no listener for clients: add PLAINTEXT://HOST:PORT"},
 		{"listeners=PLAINTEXT://:9092,PLAINTEXT://:9093", "PLAINTEXT is there twice"},
 		{"listeners=9092", `"9092" is not NAME://HOST:PORT`},
 		{"listeners=PLAINTEXT://x", "is not NAME://HOST:PORT"},
 		{"listeners=PLAINTEXT://x:70000", "the port is a number from 0 to 65535"},
-		{"listeners=A://:1,B://:2 listener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT", "leave A or B out"},
+		{"listeners=A://:1,B://:2 listener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT", "set inter.broker.listener.name to one of A, B"},
+		{"listeners=PLAINTEXT://:1,A://:2,B://:3 controller.listener.names=A,B", "leave A or B out"},
 		{"listeners=PLAINTEXT://:1 advertised.listeners=CONTROLLER://a:2", "which listeners=PLAINTEXT://:1 does not have"},
 	} {
 		_, err := mustBroker(t, strings.Fields(c.pairs)...).Plan()

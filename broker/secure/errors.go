@@ -1,0 +1,12 @@
+package secure
+
+import "errors"
+
+var (
+	// ErrBadKeys is returned when a key, a certificate chain or the trusted certificates cannot be used; the text says which
+	// and why.
+	ErrBadKeys = errors.New("TLS keys cannot be used")
+
+	// ErrPlaintext is returned when a TLS client came to a listener of plain text.
+	ErrPlaintext = errors.New("the client speaks TLS, the listener plain text")
+)
