@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/varvelog/varve/broker/secure"
 )
 
 // Door is one listener: what is known of whoever comes in by it.
@@ -35,7 +37,7 @@ func (c *conn) secure() bool {
 		return true
 	}
 	if late {
-		err = errSlowHandshake
+		err = secure.ErrSlow
 	}
 	c.srv.stats.handshakesFailed.Add(1)
 	if !c.srv.isDraining() {

@@ -70,6 +70,7 @@ var internalErrors = map[string]string{
 	"peer.ErrUnsupported":          "the peer is of a release too far from this one: start-up fails, a fetcher waits",
 	"peer.ErrMalformed":            "as peer.ErrUnsupported",
 	"secure.ErrBadKeys":            "start-up refuses; what changes later is logged",
+	"secure.ErrSlow":               "the connection is closed, and logged",
 	"secure.ErrPlaintext":          "the connection is closed, and logged",
 	"broker.ErrServerClosed":       "returned by Serve",
 }

@@ -17,8 +17,6 @@ var (
 
 	// errTooLarge is returned when a frame's size is not in (0, limit].
 	errTooLarge = errors.New("frame size out of bounds")
-	// errSlowHandshake is returned when a TLS handshake missed its deadline.
-	errSlowHandshake = errors.New("the TLS handshake is not done in time")
 
 	// errDuplicateVoter is returned when a node is to get a vote that it has.
 	errDuplicateVoter = errors.New("duplicate voter")

@@ -7,6 +7,9 @@ var (
 	// and why.
 	ErrBadKeys = errors.New("TLS keys cannot be used")
 
+	// ErrSlow is returned when a handshake missed its deadline.
+	ErrSlow = errors.New("the TLS handshake is not done in time")
+
 	// ErrPlaintext is returned when a TLS client came to a listener of plain text.
 	ErrPlaintext = errors.New("the client speaks TLS, the listener plain text")
 )

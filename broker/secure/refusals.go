@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 
@@ -77,7 +78,9 @@ func cause(err error, seen slog.Level) (why string, level slog.Level) {
 		return "TLS certificate of the other side refused", seen
 	case isAlert(err):
 		return "TLS refused by the other side", seen
-	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+	case strings.Contains(err.Error(), "provide a certificate"): // crypto/tls has no type for it
+		return "a client showed no certificate where one is required", seen
+	case errors.Is(err, ErrSlow), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
 		return "TLS handshake not done in time", seen
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.Is(err, io.ErrClosedPipe),
 		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
