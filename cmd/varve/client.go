@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -23,6 +24,8 @@ const dialLimit = 5 * time.Second
 type client struct {
 	bootstrap string
 	timeout   time.Duration
+	tls       clientTLS
+	heard     *refusals // listens to the connections; nil: nobody does
 }
 
 func (c *client) flags(cmd *cobra.Command) {
@@ -32,16 +35,24 @@ func (c *client) flags(cmd *cobra.Command) {
 	}
 	cmd.Flags().StringVar(&c.bootstrap, "bootstrap", def, "broker addresses HOST:PORT,… (or VARVE_BOOTSTRAP)")
 	cmd.Flags().DurationVar(&c.timeout, "timeout", 30*time.Second, "give up on a request after this long")
+	c.tls.flags(cmd)
 }
 
 // dial connects and makes sure somebody answers, so that a wrong address is
 // said at once and by name rather than after the client's own retries.
 func (c *client) dial(ctx context.Context, opts ...kgo.Opt) (*kgo.Client, error) {
 	seeds := strings.Split(c.bootstrap, ",")
+	open, err := c.tls.dialer()
+	if err != nil {
+		return nil, err
+	}
+	if c.heard != nil {
+		open = c.heard.over(open)
+	}
 	opts = append([]kgo.Opt{
 		kgo.SeedBrokers(seeds...),
 		kgo.ClientID("varve-cli"),
-		kgo.Dialer((&net.Dialer{Timeout: dialLimit}).DialContext),
+		kgo.Dialer(open),
 		kgo.RetryTimeout(c.timeout),
 		kgo.RequestTimeoutOverhead(c.timeout),
 	}, opts...)
@@ -61,7 +72,17 @@ func (c *client) dial(ctx context.Context, opts ...kgo.Opt) (*kgo.Client, error)
 // explain names the cause of a failed connection and what to do about it.
 func (c *client) explain(err error) error {
 	var opErr *net.OpError
+	var unverified *tls.CertificateVerificationError
+	var closed *kgo.ErrFirstReadEOF
 	switch {
+	case errors.As(err, &unverified):
+		return fmt.Errorf("the certificate of %s is not trusted (%w): name the authority's with --tls-ca FILE", c.bootstrap, unverified.Err)
+	case errors.As(err, &closed) && c.tls.used():
+		return fmt.Errorf("%s closed the connection at once (%w): it speaks plain text, most likely: leave TLS out, or name another port with --bootstrap", c.bootstrap, err)
+	case errors.As(err, &closed):
+		return fmt.Errorf("%s closed the connection at once (%w): it speaks TLS, most likely: use --tls or --command-config", c.bootstrap, err)
+	case errors.As(err, &opErr) && opErr.Op == "remote error":
+		return fmt.Errorf("%s does not let this client in (%w): show a certificate that it trusts with --tls-cert FILE", c.bootstrap, err)
 	case errors.As(err, &opErr), errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("no broker answers at %s (%w): start one with `varve dev`, or name another with --bootstrap HOST:PORT", c.bootstrap, err)
 	default:

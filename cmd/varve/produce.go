@@ -42,9 +42,8 @@ func produceCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			heard := &refusals{tell: cmd.ErrOrStderr()}
+			c.heard = &refusals{tell: cmd.ErrOrStderr()}
 			opts := []kgo.Opt{
-				heard.option(dialLimit),
 				kgo.DefaultProduceTopic(args[0]),
 				kgo.ProducerBatchCompression(compression),
 				kgo.AllowAutoTopicCreation(),
@@ -66,7 +65,7 @@ func produceCommand() *cobra.Command {
 			}
 			n, err := reader.produce(cmd, cl, quiet)
 			if err != nil {
-				return topicError(args[0], heard.explain(err), "")
+				return topicError(args[0], c.heard.explain(err), "")
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "%d records written to %s\n", n, args[0])
 			return nil

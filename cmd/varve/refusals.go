@@ -8,10 +8,8 @@ import (
 	"io"
 	"net"
 	"sync"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -25,16 +23,15 @@ type refusals struct {
 	last *refusal
 }
 
-// option makes a client's connections be listened to.
-func (r *refusals) option(timeout time.Duration) kgo.Opt {
-	dialer := net.Dialer{Timeout: timeout}
-	return kgo.Dialer(func(ctx context.Context, network, host string) (net.Conn, error) {
-		conn, err := dialer.DialContext(ctx, network, host)
+// over makes the connections that dial opens be listened to.
+func (r *refusals) over(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, network, host string) (net.Conn, error) {
+		conn, err := dial(ctx, network, host)
 		if err != nil {
 			return nil, err
 		}
 		return &heardConn{Conn: conn, to: r, asked: map[int32]int16{}}, nil
-	})
+	}
 }
 
 func (r *refusals) note(code *kerr.Error, message string) {
