@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -91,6 +92,9 @@ func (s *Server) fetch(r *request) error {
 	op.replica, op.brokerEpoch = q.ReplicaID, replica.NoBrokerEpoch
 	if r.version >= 15 {
 		op.replica, op.brokerEpoch = q.ReplicaState.ID, q.ReplicaState.Epoch
+	}
+	if op.replica >= 0 && r.c.door.ClientsOnly {
+		return fmt.Errorf("%w: a follower's fetch at listener %s, which is for clients", errUnsupported, r.c.door.Name)
 	}
 	now := s.nowMillis()
 	if q.IsolationLevel < 0 || q.IsolationLevel > 1 {

@@ -43,7 +43,14 @@ func (s *Server) brokerRegistration(r *request, q *kmsg.BrokerRegistrationReques
 
 func encodeRegistration(q *kmsg.BrokerRegistrationRequest, r meta.Registration) {
 	q.BrokerID, q.ClusterID, q.IncarnationID, q.Rack = r.ID, r.ClusterID, r.Incarnation, optional(r.Rack)
+	// The listener for brokers comes first: the release before this one knows no other.
 	q.Listeners = []kmsg.BrokerRegistrationRequestListener{{Name: listenerPlain, Host: r.Host, Port: uint16(r.Port)}}
+	if len(r.Endpoints) > 0 {
+		q.Listeners = q.Listeners[:0]
+	}
+	for _, e := range r.Endpoints {
+		q.Listeners = append(q.Listeners, kmsg.BrokerRegistrationRequestListener{Name: e.Name, Host: e.Host, Port: uint16(e.Port), SecurityProtocol: int16(e.Protocol)})
+	}
 	if host, port, ok := splitAddress(r.RaftAddress); ok {
 		q.Listeners = append(q.Listeners, kmsg.BrokerRegistrationRequestListener{Name: listenerController, Host: host, Port: port})
 	}
@@ -85,12 +92,14 @@ func decodeRegistration(q *kmsg.BrokerRegistrationRequest) meta.Registration {
 	}
 	for i := range q.Listeners {
 		l := &q.Listeners[i]
-		switch {
-		case l.Name == listenerController:
+		if l.Name == listenerController {
 			r.RaftAddress = peer.Address(l.Host, int32(l.Port))
-		case r.Host == "":
+			continue
+		}
+		if len(r.Endpoints) == 0 {
 			r.Host, r.Port = l.Host, int32(l.Port)
 		}
+		r.Endpoints = append(r.Endpoints, meta.Endpoint{Name: l.Name, Host: l.Host, Port: int32(l.Port), Protocol: meta.SecurityProtocol(l.SecurityProtocol)})
 	}
 	r.PreviousEpoch = q.PreviousBrokerEpoch
 	for _, f := range q.Features {

@@ -301,3 +301,28 @@ func TestClientsAreToldTheAddressesOfTheListenerTheyCameBy(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatBrokersAskOfEachOtherIsNotAnsweredAtADoorForClients(t *testing.T) {
+	f := &controlledFake{beats: make(chan meta.Heartbeat, 8), ends: make(chan string, 8)}
+	s := startServerWith(t, nil, Deps{Controlled: f, Metadata: emptyMetadata{refusing{err: meta.ErrPolicyViolation}, &meta.Image{}}})
+	id := s.parts.add("events", 1)
+	address := s.openDoor(t, Door{Name: "PUBLIC", ClientsOnly: true})
+	beat := kmsg.NewPtrBrokerHeartbeatRequest()
+	beat.SetVersion(1)
+	follower := fetchRequest(13, "", id, wanted{index: 0})
+	follower.ReplicaID, follower.SessionEpoch = 2, -1
+	state := kmsg.NewPtrReadShareGroupStateRequest()
+	for _, q := range []kmsg.Request{beat, follower, state} {
+		c := dial(t, address)
+		c.ask(kmsg.NewPtrApiVersionsRequest())
+		c.send(q)
+		c.closed()
+	}
+	if len(f.beats) != 0 {
+		t.Error("a heartbeat at a listener for clients was counted")
+	}
+	consumer := fetchRequest(13, "", id, wanted{index: 0})
+	consumer.SessionEpoch = -1
+	dial(t, address).ask(consumer)
+	dial(t, s.addr).ask(beat)
+}

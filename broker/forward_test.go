@@ -532,7 +532,8 @@ func TestRegistrationTravelsWhole(t *testing.T) {
 	want := meta.Registration{
 		ID: 4, Host: "n4", Port: 9092, Rack: "b", RaftAddress: "n4:9093", Incarnation: topic.NewID(), ClusterID: "c",
 		Fenced: true, MayLackRecords: true, WantVote: true, Directory: topic.NewID(), PreviousEpoch: 7, Replaces: 6,
-		Features: map[string]meta.FeatureRange{"a.version": {Min: 0, Max: 3}, "b.version": {Min: 1, Max: 2}},
+		Features:  map[string]meta.FeatureRange{"a.version": {Min: 0, Max: 3}, "b.version": {Min: 1, Max: 2}},
+		Endpoints: []meta.Endpoint{{Name: "INTERNAL", Host: "n4", Port: 9092, Protocol: meta.SSL}, {Name: "PUBLIC", Host: "out", Port: 9094}},
 	}
 	for _, fenced := range []bool{true, false} {
 		want.Fenced = fenced

@@ -25,6 +25,12 @@ type api struct {
 	schema   *schema // filled in by newTable
 }
 
+// betweenBrokers says that only brokers ask it: those keys that are not advertised, and the state of share groups, which
+// Kafka advertises and keeps to whom it trusts as a broker.
+func (a *api) betweenBrokers() bool {
+	return a.internal || a.key >= apiInitializeShareState.key && a.key <= apiReadShareSummary.key
+}
+
 // apis lists every key served, in order. A key that is not finished is not listed, and so is not advertised.
 var apis = []api{
 	apiProduce,

@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -40,7 +41,7 @@ func clientConfig(t *testing.T, a *securetest.Authority, own string) *tls.Config
 func secureCluster(t *testing.T, a *securetest.Authority) *nodetest.Cluster {
 	t.Helper()
 	return nodetest.StartCluster(t, nodetest.ClusterOptions{
-		Secure: true, Client: []kgo.Opt{kgo.DialTLSConfig(clientConfig(t, a, "client"))},
+		Secure: true, Public: true, Client: []kgo.Opt{kgo.DialTLSConfig(clientConfig(t, a, "client"))},
 		NodeSettings: func(id int32) map[string]string {
 			s := a.Settings(fmt.Sprintf("node-%d", id), securetest.Wish{})
 			maps.Copy(s, map[string]string{"ssl.client.auth": "required", "broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"})
@@ -88,6 +89,40 @@ func TestAClusterRunsWhollyOverTLS(t *testing.T) {
 	}
 
 	strangersGetNothing(t, a, c)
+	plainClientsHaveTheirOwnListener(t, c)
+}
+
+// plainClientsHaveTheirOwnListener produces and consumes in plain text, whoever leads: each broker is named by its address for
+// such clients. What brokers ask of each other is not answered there.
+func plainClientsHaveTheirOwnListener(t *testing.T, c *nodetest.Cluster) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.Node(2).Public), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ConsumeTopics("events"), kgo.ConsumeResetOffset(kgo.NewOffset().AtEnd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	m, err := kmsg.NewPtrMetadataRequest().RequestWith(ctx, cl)
+	if err != nil || len(m.Brokers) != 3 {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	for _, b := range m.Brokers {
+		if at := net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port))); at != c.Node(b.NodeID).Public {
+			t.Errorf("broker %d is at %s for plain clients, want %s", b.NodeID, at, c.Node(b.NodeID).Public)
+		}
+	}
+	for p := range int32(3) {
+		if err := cl.ProduceSync(ctx, &kgo.Record{Topic: "events", Partition: p, Value: []byte("plain")}).FirstErr(); err != nil {
+			t.Errorf("partition %d: %v", p, err)
+		}
+	}
+	beat := kmsg.NewPtrBrokerHeartbeatRequest()
+	beat.BrokerID = 1
+	if _, err := beat.RequestWith(ctx, cl); err == nil {
+		t.Error("a heartbeat at the listener for clients was answered")
+	}
 }
 
 // strangersGetNothing asks at every listener without a certificate that the cluster trusts.

@@ -15,8 +15,8 @@ type Registration struct {
 	Host string // of the listener that other brokers use
 	Port int32
 	Rack string
-	// Endpoints are all listeners that serve Kafka's protocol; nil says nothing of
-	// them.
+	// Endpoints are all listeners that serve Kafka's protocol, that of Host and
+	// Port first; nil says nothing of them.
 	Endpoints []Endpoint
 	// RaftAddress is where raft's transport of this node listens; "" keeps the
 	// node's place in the quorum as it is.

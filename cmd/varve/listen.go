@@ -62,6 +62,8 @@ func (n *node) listenClients(l *conf.Served, between bool) error {
 	n.entrances, n.endpoints = append(n.entrances, e), append(n.endpoints, p)
 	if between {
 		n.host, n.port, n.keys = p.Host, p.Port, keys
+		last := len(n.endpoints) - 1
+		n.endpoints[0], n.endpoints[last] = n.endpoints[last], n.endpoints[0] // it is named first
 	}
 	return nil
 }

@@ -41,6 +41,8 @@ type ClusterOptions struct {
 	// settings, and the harness's own clients, by the options in Client.
 	Secure bool
 	Client []kgo.Opt
+	// Public adds a listener of plain text for clients to a Secure cluster.
+	Public bool
 	// Binary is the varve of a node; nil means Binary for all.
 	Binary func(id int32) (string, error)
 }
@@ -55,7 +57,7 @@ type Cluster struct {
 	client  *kgo.Client
 }
 
-type ports struct{ kafka, controller, http int }
+type ports struct{ kafka, controller, http, public int }
 
 // StartCluster forms a cluster and waits until all of its nodes serve. They
 // are killed when the test ends.
@@ -124,6 +126,7 @@ func (c *Cluster) portsOf(id int32) ports {
 	taken := map[int]bool{}
 	for _, other := range c.ports {
 		taken[other.kafka], taken[other.controller], taken[other.http] = true, true, true
+		taken[other.public] = true
 	}
 	free := func() int {
 		for range 1000 {
@@ -142,7 +145,10 @@ func (c *Cluster) portsOf(id int32) ports {
 		c.t.Fatal("no free port")
 		return 0
 	}
-	p = ports{free(), free(), free()}
+	p = ports{kafka: free(), controller: free(), http: free()}
+	if c.options.Public {
+		p.public = free()
+	}
 	c.ports[id] = p
 	return p
 }
@@ -174,7 +180,11 @@ func (c *Cluster) launch(id int32, own map[string]string) *Node {
 		"group.initial.rebalance.delay.ms": "0",
 	}
 	if c.options.Secure {
-		settings["listener.security.protocol.map"] = "SSL:SSL,CONTROLLER:SSL"
+		settings["listener.security.protocol.map"] = "SSL:SSL,CONTROLLER:SSL,PUBLIC:PLAINTEXT"
+	}
+	if c.options.Public {
+		settings["listeners"] += ",PUBLIC://" + c.address(id, p.public)
+		settings["inter.broker.listener.name"] = "SSL"
 	}
 	if c.options.Store != "none" {
 		settings["varve.tier.store"] = c.options.Store
@@ -204,6 +214,7 @@ func (c *Cluster) launch(id int32, own map[string]string) *Node {
 		return line
 	})
 	n.Bootstrap, n.HTTP, n.Controller = c.address(id, p.kafka), c.address(id, p.http), c.address(id, p.controller)
+	n.Public = c.address(id, p.public)
 	c.nodes[id] = n
 	n.start()
 	return n

@@ -134,6 +134,8 @@ type Node struct {
 	HTTP      string
 	// Controller is where a cluster's node listens for the quorum.
 	Controller string
+	// Public is where it listens for clients in plain text, when there is such a listener.
+	Public string
 }
 
 // Start starts `varve dev` with its data under dir and waits until it
