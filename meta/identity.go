@@ -68,6 +68,9 @@ func parseIdentity(b []byte) (identity, error) {
 		if i.directory, err = topic.ParseID(text); err != nil {
 			return identity{}, fmt.Errorf("%w: %s: directory.id: %w", ErrCorrupt, identityFile, err)
 		}
+		if i.directory.IsZero() {
+			return identity{}, fmt.Errorf("%w: %s: directory.id is all zero", ErrCorrupt, identityFile)
+		}
 	} else if i.clusterID == "" {
 		return identity{}, fmt.Errorf("%w: %s names neither a directory nor a cluster", ErrCorrupt, identityFile)
 	}

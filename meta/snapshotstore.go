@@ -110,16 +110,6 @@ func decodeSnapshotFile(id string, b []byte) (*raft.SnapshotMeta, []byte, error)
 // snapshotID sorts as text in the order of the indexes.
 func snapshotID(index, term uint64) string { return fmt.Sprintf("%020d-%020d", index, term) }
 
-// decodeQuorum reads raft's encoding of its members; raft panics on bad ones.
-func decodeQuorum(b []byte) (c raft.Configuration, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("%w: members: %v", ErrCorrupt, r)
-		}
-	}()
-	return raft.DecodeConfiguration(b), nil
-}
-
 // List implements raft.SnapshotStore: the newest only, the one raft may use.
 func (s *snapshotStore) List() ([]*raft.SnapshotMeta, error) {
 	ids, err := s.names()
