@@ -40,7 +40,7 @@ func (l *Log) capture(closing bool) (*checkpointed, error) {
 	if t == nil {
 		// Nothing was appended since the log was opened; offsets may have moved.
 		l.saved.highWatermark, l.saved.hadEpoch = l.watermark()
-		l.saved.logStart = l.offsets.logStart.Load()
+		l.saved.logStart, l.saved.lacks = l.offsets.logStart.Load(), l.lacks()
 		return nil, l.store.journal.put(keyOf(l.part), l.saved)
 	}
 	end, cuts := l.offsets.capture()
@@ -130,6 +130,7 @@ func (l *Log) commit(c *checkpointed) error {
 	c.state.logStart = l.offsets.logStart.Load()
 	c.state.localStart = l.saved.localStart
 	c.state.cleanPoint = l.saved.cleanPoint
+	c.state.lacks = l.lacks()
 	l.saved = c.state
 	if err := l.store.journal.put(keyOf(l.part), l.saved); err != nil {
 		return l.fail("writing the journal", err)

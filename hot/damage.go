@@ -165,6 +165,9 @@ func (s *segment) lookThrough() (look inspected, err error) {
 	if err != nil {
 		return look, err
 	}
+	looks := s.log.store.looks
+	looks <- struct{}{}
+	defer func() { <-looks }()
 	h, err := s.log.store.files.acquire(s, false)
 	if err != nil {
 		return look, err
@@ -408,6 +411,10 @@ func (l *Log) fills(seg *segment, r badRange, b []byte) error {
 // replace writes over a damaged range. Its bytes are barred until the segment
 // was found sound, so a crash in the middle leaves damage where damage was.
 func (l *Log) replace(seg *segment, q *quarantine, r badRange, b []byte) error {
+	l.passed(max(r.start, seg.base)) // perhaps before this start: no file says
+	if err := l.noteLacks(); err != nil {
+		return err
+	}
 	h, err := l.store.files.acquire(seg, true)
 	if err != nil {
 		return err
@@ -429,7 +436,6 @@ func (l *Log) replace(seg *segment, q *quarantine, r badRange, b []byte) error {
 	}
 	l.store.stats.Repaired.Add(1)
 	l.logger().Info("damage is repaired", "segment", seg.base, "start", r.start, "end", r.end, "bytes", len(b), "left", len(ranges))
-	l.passed(max(r.start, seg.base)) // perhaps before this start: no file says
 	if len(ranges) > 0 {
 		seg.bad.Store(&quarantine{q.err, ranges})
 		return nil

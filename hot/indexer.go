@@ -127,10 +127,35 @@ func (s *scanner) next() (batch.Batch, error) {
 	return b, nil
 }
 
+// checkLong checks the batch at pos, which is longer than the buffer, without room
+// for all of it.
+func (s *scanner) checkLong(h batch.Batch) error {
+	piece := pieces.Get().(*[]byte)
+	defer pieces.Put(piece)
+	err := checkLong(s.file, h, s.pos, *piece)
+	switch {
+	case errors.Is(err, io.EOF):
+		return batch.ErrShort
+	case err != nil && !isDamage(err):
+		return fmt.Errorf("read at %d: %w", s.pos, err)
+	}
+	return err
+}
+
 func (s *scanner) fill() error {
 	want := int64(scanBytes)
 	if h, err := batch.PeekHeader(s.have); err == nil {
-		want = max(want, int64(h.SizeBytes()))
+		size := int64(h.SizeBytes())
+		if s.pos+size > s.end {
+			return batch.ErrShort
+		}
+		if size > scanBytes && size > int64(cap(s.buf)) {
+			// Perhaps it is the length that is damaged: room is made for a batch that is whole only.
+			if err := s.checkLong(h); err != nil {
+				return err
+			}
+		}
+		want = max(want, size)
 	}
 	want = min(want, s.end-s.pos)
 	if int64(cap(s.buf)) < want {

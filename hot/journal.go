@@ -39,7 +39,10 @@ import (
 //	             "no producers"
 //	    96    8  clean point of compaction: below it the log is compacted
 //	   104    4  number of entries of the leader-epoch chain
-//	   108    4  reserved, 0
+//	   108    4  0, or that producers and transaction indexes were derived without
+//	             damaged batches: one more than the first offset they lack,
+//	             shifted right by 16 bits. What is derived from that offset on is
+//	             derived again before it counts
 //	   112    8  local start: no segment file below it counts
 //
 // Torn tail: records end at the first bad checksum. The file is rewritten
@@ -77,7 +80,8 @@ type partitionState struct {
 	cleanPoint    int64
 	epochs        uint32 // entries of the chain
 	localStart    int64
-	hadEpoch      int32 // of a log that has lost its end (Log.Lost), NoEpoch otherwise
+	lacks         uint32 // Log.partial, as exactly as the record has it
+	hadEpoch      int32  // of a log that has lost its end (Log.Lost), NoEpoch otherwise
 }
 
 func newPartitionState(start int64) partitionState {
@@ -105,7 +109,7 @@ func appendJournalRecord(dst []byte, kind byte, k journalKey, s *partitionState)
 	dst = binary.BigEndian.AppendUint64(dst, uint64(s.snapshot))
 	dst = binary.BigEndian.AppendUint64(dst, uint64(s.cleanPoint))
 	dst = binary.BigEndian.AppendUint32(dst, s.epochs)
-	dst = binary.BigEndian.AppendUint32(dst, 0)
+	dst = binary.BigEndian.AppendUint32(dst, s.lacks)
 	dst = binary.BigEndian.AppendUint64(dst, uint64(s.localStart))
 	binary.BigEndian.PutUint32(dst[at:], crc32.Checksum(dst[at+4:], castagnoli))
 	return dst
@@ -129,6 +133,7 @@ func parseJournalRecord(b []byte) (kind byte, k journalKey, s partitionState, ok
 		snapshot:      i64(88),
 		cleanPoint:    i64(96),
 		epochs:        binary.BigEndian.Uint32(b[104:]),
+		lacks:         binary.BigEndian.Uint32(b[108:]),
 		localStart:    i64(112),
 		hadEpoch:      int32(binary.BigEndian.Uint32(b[68:])) - 1,
 	}

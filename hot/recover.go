@@ -58,9 +58,11 @@ func (s *Store) openLog(p topic.Partition, c LogConfig, dirName string, exists b
 		}
 		state.highWatermark, state.hadEpoch = max(state.highWatermark, had), hadEpoch
 	}
+	l.partial.Store(partialOf(state.lacks))
 	if err := l.load(state, known && exists, segs); err != nil {
 		return nil, fmt.Errorf("open partition %s: %w", p, err)
 	}
+	l.completeAtOpen()
 	return l, nil
 }
 
@@ -242,6 +244,7 @@ func (l *Log) restartAt(st partitionState, floor int64) error {
 		}
 		next.snapshot, next.firstUnstable = floor, ps.firstUnstable(floor)
 	}
+	l.partial.Store(0) // all of it is gone
 	next.logStart, next.highWatermark, next.hadEpoch = st.logStart, max(floor, st.highWatermark), st.hadEpoch
 	chain = chain.TruncateEnd(floor)
 	l.setChain(chain)

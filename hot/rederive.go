@@ -3,6 +3,7 @@ package hot
 import (
 	"cmp"
 	"errors"
+	"math"
 	"path/filepath"
 	"slices"
 
@@ -12,8 +13,12 @@ import (
 
 // Recovery, truncation and the loading of producers pass what is damaged: they
 // must go on. What they derive lacks the producers and markers in there, and so
-// do the snapshots made of it. Once the last of the damage is repaired all of
-// that is derived again.
+// do the snapshots made of it. Once the last of the damage is repaired, or gone,
+// all of that is derived again.
+//
+// The journal says so, too, durably before a repair writes its first byte: of
+// bytes that are sound again nobody sees that something was derived without
+// them. A start that finds it there derives before anybody asks.
 
 // passed notes that state was derived without the batches from an offset on.
 func (l *Log) passed(offset int64) {
@@ -23,6 +28,69 @@ func (l *Log) passed(offset int64) {
 			return
 		}
 	}
+}
+
+// lacks is what the journal has for partial: never more than that.
+func (l *Log) lacks() uint32 {
+	at := l.partial.Load()
+	if at == 0 {
+		return 0
+	}
+	return uint32(min((at-1)>>lacksShift+1, math.MaxUint32))
+}
+
+const lacksShift = 16 // format: do not change
+
+// partialOf is what lacks stands for.
+func partialOf(lacks uint32) int64 {
+	if lacks == 0 {
+		return 0
+	}
+	return int64(lacks-1)<<lacksShift + 1
+}
+
+// Incomplete says that producers and transaction indexes were derived without
+// batches that are damaged: a repeat of what lies there is not known as one.
+func (l *Log) Incomplete() bool { return l.partial.Load() > 0 }
+
+// Complete derives again what was derived without batches that were damaged, if
+// nothing is damaged any more. Repairs, truncation and retention see to it by
+// themselves; it is for who was told that they could not, or that what seemed
+// damaged is not.
+func (l *Log) Complete() error {
+	l.maintMu.Lock()
+	defer l.maintMu.Unlock()
+	return l.complete()
+}
+
+// complete needs maintMu.
+func (l *Log) complete() error {
+	if l.partial.Load() == 0 || l.damagedBut(nil) {
+		return nil
+	}
+	if err := l.Err(); err != nil {
+		return err
+	}
+	l.logger().Info("producers and transaction indexes are derived again: they lacked what was damaged", "from", l.partial.Load()-1)
+	return l.rederive()
+}
+
+// completeAtOpen goes on where a crash has ended the work of a repair.
+func (l *Log) completeAtOpen() {
+	if err := l.Complete(); err != nil {
+		l.logger().Warn("producers and transaction indexes still lack what is damaged", "err", err)
+	}
+}
+
+// noteLacks makes durable that derived state lacks something. It needs maintMu.
+func (l *Log) noteLacks() error {
+	if l.saved.lacks = l.lacks(); l.saved.lacks == 0 {
+		return nil
+	}
+	if err := errors.Join(l.store.journal.put(keyOf(l.part), l.saved), l.store.journal.sync()); err != nil {
+		return l.failUnlessFull("writing the journal", err)
+	}
+	return nil
 }
 
 // damagedBut says whether any other segment than the one is damaged.
@@ -80,7 +148,12 @@ func (l *Log) rederiveLocked() error {
 	l.snapAt.Store(0)
 	l.setProducers(ps)
 	l.partial.Store(0)
-	return nil
+	// Not synced: at worst a start derives once more.
+	l.saved.lacks = 0
+	if err := l.store.journal.put(keyOf(l.part), l.saved); err != nil {
+		return l.fail("writing the journal", err)
+	}
+	return l.needTailLocked() // for a checkpoint to find
 }
 
 // dropSnapshots makes the snapshots of what lies above an offset invalid. Those

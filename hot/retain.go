@@ -69,10 +69,21 @@ func (l *Log) Retain(now int64) (Retained, error) {
 	}
 	l.ExpireProducers(now)
 	n, err := l.breached(now)
-	if err != nil || n == 0 {
+	if err != nil {
 		return Retained{}, err
 	}
-	return l.dropFirst(n)
+	var r Retained
+	if n > 0 {
+		r, err = l.dropFirst(n)
+	}
+	if err == nil {
+		// Perhaps the last of the damage went. What is found damaged on the way is
+		// told like any other.
+		if err = l.complete(); errors.Is(err, ErrCorrupt) {
+			err = nil
+		}
+	}
+	return r, err
 }
 
 // breached is how many segments, from the first on, may and must go.
@@ -296,7 +307,10 @@ func (l *Log) keepSnapshot(to int64) (*producers, error) {
 	if err != nil || at != to {
 		// Damaged: the batches that are about to go can still replace it.
 		l.appendMu.Lock()
-		ps, err = l.replayProducers(to)
+		ps, err = l.replayPast(to)
+		for tries := 0; tries < 8 && errors.Is(err, ErrCorrupt); tries++ {
+			ps, err = l.replayPast(to) // what was found on the way is passed now
+		}
 		l.appendMu.Unlock()
 		if err != nil {
 			return nil, err

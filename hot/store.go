@@ -37,6 +37,7 @@ type Store struct {
 	onSealed  atomic.Pointer[func(*Log)]
 	onDamaged atomic.Pointer[func(*Log)]
 	configs   configSet
+	looks     chan struct{} // segments being looked through
 
 	mu     sync.Mutex // guards the following
 	onDisk map[journalKey]foundPartition
@@ -50,6 +51,10 @@ type Store struct {
 	once  sync.Once
 	cerr  error
 }
+
+// looksMax bounds how many segments are looked through for damage at once: each takes up to two buffers of scanBytes, or one
+// of the longest batch.
+const looksMax = 2
 
 // foundPartition is a partition directory as Open found it.
 type foundPartition struct {
@@ -87,7 +92,7 @@ func Open(c Config, d Deps) (*Store, error) {
 		config: c, fs: d.FS, logger: d.Logger, lock: lock,
 		files: newFileCache(d.FS, c.OpenFilesMax), indexes: &indexCache{limit: c.IndexBytesMax},
 		onDisk: map[journalKey]foundPartition{}, logs: map[journalKey]*logSlot{},
-		stop: make(chan struct{}), drain: make(chan struct{}),
+		stop: make(chan struct{}), drain: make(chan struct{}), looks: make(chan struct{}, looksMax),
 	}
 	if err := errors.Join(s.load(), s.noteBoot(d.Boot)); err != nil {
 		lock.Close()

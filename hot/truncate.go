@@ -332,6 +332,7 @@ func (l *Log) ResetTo(off int64, chain lineage.Chain, snapshot []byte) error {
 		}
 	}
 	l.saved, l.spare = st, st.snapshot
+	l.partial.Store(0) // what it was about is gone
 	l.snapAt.Store(st.snapshot)
 	l.offsets.cut(edge{off, off, 0})
 	l.offsets.update(func(o *Offsets) { *o = Offsets{st.logStart, off, off, off} })

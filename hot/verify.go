@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/varvelog/varve/hot/batch"
+	"github.com/varvelog/varve/hot/vfs"
 )
 
 // Checking what is read costs a pass over its bytes, which the way from page
@@ -146,22 +147,31 @@ func (s *Slice) check() (pos int64, err error) {
 	return pos, nil
 }
 
-// checkLong checks the CRC of a batch that is longer than the buffer. The header
-// lies in the buffer and is copied: the accessors are used afterwards.
+// checkLong checks the CRC of a batch at pos that is longer than the buffer. Its
+// header may lie in the buffer.
 func (s *Slice) checkLong(h batch.Batch, pos int64, buf []byte) error {
-	want := h.CRC()
 	keep := append([]byte(nil), h...)
+	err := checkLong(s.h.file, keep, pos, buf)
+	copy(h, keep) // the accessors are used afterwards
+	if err != nil && !isDamage(err) {
+		return s.short(err)
+	}
+	return err
+}
+
+// checkLong checks the CRC of a batch at pos by reading it into a buffer piece by
+// piece. The header must not lie in the buffer.
+func checkLong(f vfs.File, h batch.Batch, pos int64, buf []byte) error {
 	sum, at, end := uint32(0), pos+batch.ChecksumFrom, pos+int64(h.SizeBytes())
 	for at < end {
-		n, err := s.h.file.ReadAt(buf[:min(int64(len(buf)), end-at)], at)
+		n, err := f.ReadAt(buf[:min(int64(len(buf)), end-at)], at)
 		if n == 0 {
-			return s.short(err)
+			return err
 		}
 		sum = crc32.Update(sum, castagnoli, buf[:n])
 		at += int64(n)
 	}
-	copy(h, keep)
-	if sum != want {
+	if sum != h.CRC() {
 		return &batch.CorruptError{BaseOffset: h.BaseOffset(), Reason: "CRC of a long batch differs"}
 	}
 	return nil
