@@ -41,6 +41,9 @@ func (p *Partition) appendLeading(records []byte, r AppendRequest) (Appended, in
 	if err != nil {
 		return Appended{RecordErrors: v.RecordErrors, LogStart: p.log.Offsets().LogStart}, 0, err
 	}
+	if p.unjudged(batch.Batch(v.Bytes)) {
+		return Appended{}, 0, ErrNotLeader // before it knows producers again; nothing was appended
+	}
 	origin := hot.Client
 	if r.Origin == FromCoordinator {
 		origin = hot.Coordinator

@@ -15,6 +15,7 @@ import (
 	"github.com/varvelog/varve/hot"
 	"github.com/varvelog/varve/hot/batch"
 	"github.com/varvelog/varve/meta"
+	"github.com/varvelog/varve/replica/isr"
 )
 
 // What a disk has damaged is fetched again and put in its place: from the bucket, from the leader, from any other replica. Until
@@ -26,6 +27,7 @@ type damageState struct {
 	from      atomic.Int64 // the first damaged offset, NoOffset when there is none
 	mending   atomic.Bool  // a goroutine is at it
 	stepBack  atomic.Bool  // the leader wants another one, with its next wish
+	hopeless  atomic.Bool  // nobody who could be asked had what is damaged
 	suspected atomic.Int64 // when a follower's complaint was last looked into, steady milliseconds
 }
 
@@ -35,14 +37,14 @@ func (s *damageState) init() {
 }
 
 const (
-	mendRetryMin  = 100 * time.Millisecond
-	mendRetryMax  = 10 * time.Second
-	mendLimit     = 30 * time.Second // of one range
-	mendTries     = 3                // before a leader looks for another one
-	mendBytesMax  = 64 << 20         // of one range: a larger one is not mended in place (Manager.mendMax)
-	mendFetchMax  = 4 << 20
-	suspectPause  = int64(10_000) // between two looks at what followers complain of, ms
-	mendersAtOnce = 4
+	mendRetryMin = 100 * time.Millisecond
+	mendRetryMax = 10 * time.Second
+	mendLimit    = 30 * time.Second // of one range
+	mendTries    = 3                // before a leader looks for another one
+	mendBytesMax = 64 << 20         // of one range: a larger one is not mended in place (Manager.mendMax)
+	mendFetchMax = 4 << 20
+	mendRoomMax  = mendBytesMax/mendFetchMax + 1 // of that much each: all ranges being mended, with what one read brings
+	suspectPause = int64(10_000)                 // between two looks at what followers complain of, ms
 )
 
 var (
@@ -62,7 +64,7 @@ func (m *Manager) damaged(log *hot.Log) {
 
 // lookAtDamage takes what is damaged into account and has it mended.
 func (p *Partition) lookAtDamage() {
-	if len(p.noteDamage()) == 0 || !p.damage.mending.CompareAndSwap(false, true) {
+	if len(p.noteDamage()) == 0 && !p.log.Incomplete() || !p.damage.mending.CompareAndSwap(false, true) {
 		return
 	}
 	m := p.m
@@ -109,8 +111,14 @@ func (p *Partition) mend(ctx context.Context) {
 			failed = errors.Join(failed, p.mendRange(ctx, d))
 		}
 		left := p.noteDamage()
+		if len(left) == 0 && failed == nil {
+			failed = p.log.Complete()
+		}
 		switch {
-		case len(left) == 0 || p.role.Load().final():
+		case p.role.Load().final():
+			return
+		case len(left) == 0 && failed == nil:
+			p.mended()
 			return
 		case failed != nil:
 			p.notMended(tries, left, failed)
@@ -131,7 +139,14 @@ func (p *Partition) mend(ctx context.Context) {
 // notMended sees to what cannot be mended for now.
 func (p *Partition) notMended(tries int, left []hot.Damage, failed error) {
 	if tries == 1 || tries%64 == 0 {
-		p.logger().Error("damage is not mended yet: its offsets are refused, all others are served", "ranges", len(left), "start", left[0].Start, "end", left[0].End, "err", failed)
+		start, end := NoOffset, NoOffset
+		if len(left) > 0 {
+			start, end = left[0].Start, left[0].End
+		}
+		p.logger().Error("damage is not mended yet: its offsets are refused, all others are served", "ranges", len(left), "start", start, "end", end, "err", failed)
+	}
+	if tries >= mendTries {
+		p.damage.hopeless.Store(true)
 	}
 	switch {
 	case p.role.Load().err == nil:
@@ -142,6 +157,57 @@ func (p *Partition) notMended(tries int, left []hot.Damage, failed error) {
 	case errors.Is(failed, errNotInPlace):
 		p.beginAnew()
 	}
+}
+
+// mended is called when nothing is damaged any more, and nothing derived lacks anything. A leadership that was not taken up for
+// that is.
+func (p *Partition) mended() {
+	p.damage.hopeless.Store(false)
+	if p.unfit.Load() != nil {
+		p.m.again(p.id)
+	}
+}
+
+// cannotJudge says that this log knows producers without what is damaged of it, while somebody in sync knows them all: that one
+// must lead, or a repeat could be taken for a new batch.
+func (p *Partition) cannotJudge(l isr.Leadership) bool {
+	if !p.log.Incomplete() || !slices.ContainsFunc(l.ISR, func(id int32) bool { return id != p.m.config.NodeID }) {
+		return false
+	}
+	p.logger().Error("leadership is declined: producers are not known here without the records that are damaged; the controller is asked for another leader",
+		"leader_epoch", l.Epoch, "damaged_from", p.damagedFrom())
+	return true
+}
+
+// unjudged says that a batch may be a repeat of one that is damaged here, and that there is hope for that one: whoever sent it is
+// to send it again. Alone in the in-sync set, with nobody who has the damaged records, the partition goes on without them.
+func (p *Partition) unjudged(b batch.Batch) bool {
+	return p.log.Incomplete() && b.HasProducer() && !p.damage.hopeless.Load()
+}
+
+// mendRoom waits for room for a damaged range, which all menders share. release gives it back.
+func (m *Manager) mendRoom(ctx context.Context, size int64) (release func(), err error) {
+	select {
+	case m.mendTurn <- struct{}{}: // one after the other, or two with half of what they need could wait for each other
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-m.mendTurn }()
+	taken, want := 0, min(int((size+mendFetchMax-1)/mendFetchMax)+1, cap(m.mendSpace))
+	release = func() {
+		for range taken {
+			<-m.mendSpace
+		}
+	}
+	for ; taken < want; taken++ {
+		select {
+		case m.mendSpace <- struct{}{}:
+		case <-ctx.Done():
+			release()
+			return nil, ctx.Err()
+		}
+	}
+	return release, nil
 }
 
 func damagedBytes(list []hot.Damage) (n int64) {
@@ -166,12 +232,11 @@ func (p *Partition) mendRange(ctx context.Context, d hot.Damage) error {
 	case d.Bytes > p.m.mendMax:
 		return fmt.Errorf("%d bytes: %w", d.Bytes, errNotInPlace)
 	}
-	select {
-	case p.m.menders <- struct{}{}:
-		defer func() { <-p.m.menders }()
-	case <-ctx.Done():
-		return ctx.Err()
+	release, err := p.m.mendRoom(ctx, d.Bytes)
+	if err != nil {
+		return err
 	}
+	defer release()
 	ctx, cancel := context.WithTimeout(ctx, mendLimit)
 	defer cancel()
 	failed, unfit := errNoSource, false
@@ -266,9 +331,9 @@ func (p *Partition) fromBroker(ctx context.Context, b meta.Broker, d hot.Damage)
 }
 
 // gather collects the batches of a damaged range, checked, from reads that give whole batches from an offset on and perhaps more
-// than that.
+// than that. There is no more of them than what they are for.
 func gather(d hot.Damage, read func(at int64) ([]byte, error)) ([]byte, error) {
-	var all []byte
+	all := make([]byte, 0, d.Bytes)
 	for at := d.Start; at < d.End; {
 		b, err := read(at)
 		if err != nil {
@@ -289,7 +354,7 @@ func gather(d hot.Damage, read func(at int64) ([]byte, error)) ([]byte, error) {
 			if one.BaseOffset() >= d.End { // compaction has taken the rest
 				return all, nil
 			}
-			if one.BaseOffset() < at || one.NextOffset() > d.End || len(all)+len(one) > mendBytesMax {
+			if one.BaseOffset() < at || one.NextOffset() > d.End || int64(len(all)+len(one)) > d.Bytes {
 				return nil, fmt.Errorf("batch of offsets %d to %d for the damage from %d to %d: %w", one.BaseOffset(), one.LastOffset(), d.Start, d.End, hot.ErrNotContiguous)
 			}
 			all = append(all, one...)

@@ -54,7 +54,7 @@ func (p *Partition) leadLocked(l isr.Leadership) error {
 		return fmt.Errorf("replica: leader epoch %d of %v is behind %d", l.Epoch, p.id, old.epoch)
 	}
 	p.leave()
-	if p.lacksEnd(l) {
+	if p.lacksEnd(l) || p.cannotJudge(l) {
 		p.withdraw(role{err: ErrNotLeader, epoch: l.Epoch, leader: NoReplica})
 		p.unfit.Store(&l)
 		p.m.proposals.add(p)

@@ -54,7 +54,8 @@ type Manager struct {
 	proposals proposals
 	cuts      chan struct{} // truncations under way
 	rebuilds  chan struct{} // rebuilds under way
-	menders   chan struct{} // damaged ranges being mended
+	mendSpace chan struct{} // what damaged ranges that are being mended take, in units of mendFetchMax
+	mendTurn  chan struct{} // who waits for that
 	mendMax   int64         // bytes of one of them
 	throttle  Throttle      // follower.replication.throttled.rate
 }
@@ -77,7 +78,7 @@ func NewManager(config Config, deps Deps) (*Manager, error) {
 	m := &Manager{
 		config: config, deps: deps, logger: deps.Logger,
 		table: newTable(), slots: make(map[replicaKey]*slot), born: time.Now(),
-		fetchers: make(map[int32]*fetcher), cuts: make(chan struct{}, cutsMax), rebuilds: make(chan struct{}, rebuildsMax), menders: make(chan struct{}, mendersAtOnce), mendMax: mendBytesMax,
+		fetchers: make(map[int32]*fetcher), cuts: make(chan struct{}, cutsMax), rebuilds: make(chan struct{}, rebuildsMax), mendSpace: make(chan struct{}, mendRoomMax), mendTurn: make(chan struct{}, 1), mendMax: mendBytesMax,
 	}
 	m.work.L = &m.mu
 	m.running, m.cancel = context.WithCancel(context.Background())

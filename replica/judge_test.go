@@ -1,0 +1,157 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/varvelog/varve/hot"
+	"github.com/varvelog/varve/hot/batch"
+	"github.com/varvelog/varve/replica/isr"
+)
+
+// TestLeaderDoesNotTakeWhatItCannotJudge starts the only replica again with damage in what its producers are known from.
+func TestLeaderDoesNotTakeWhatItCannotJudge(t *testing.T) {
+	c := startCluster(t, 1, hot.Fsync, nil)
+	c.topic("events", []int32{1})
+	acked := make(map[int64]string)
+	c.produceAll("events", 20, acked)
+	m, p := c.nodes[0], c.held(1, "events")
+	slice, err := p.log.Read(5, 1, 6, true)
+	m.must(err)
+	sound, err := slice.Bytes()
+	m.must(err)
+	sound = slices.Clone(sound)
+	slice.Release()
+	m.rot(p, 5)
+	m.kill(false, 0)
+	m.boot(false)
+	c.leader("events")
+	p = c.held(1, "events")
+	if d := p.log.Damaged(); !p.log.Incomplete() || len(d) != 1 || d[0].Start != 5 {
+		t.Fatalf("damage is %+v", p.log.Damaged())
+	}
+	send := func(producer int64) error {
+		o := batch.Options{}
+		if producer >= 0 {
+			o.Producer = &batch.Producer{ID: producer}
+		}
+		b := batch.NewBuilder(o)
+		m.must(b.Append(now(), nil, []byte("value"), nil))
+		_, err := p.Append(slices.Clone(b.Bytes()), AppendRequest{Acks: 1, Version: 12, Now: now()})
+		return err
+	}
+	p.damage.hopeless.Store(false)
+	if err := send(7); !errors.Is(err, ErrNotLeader) {
+		t.Fatalf("it may be a repeat of what is damaged: %v", err)
+	}
+	if err := send(-1); err != nil {
+		t.Fatalf("there is nothing to judge: %v", err)
+	}
+	c.wait("nobody to have what is damaged", p.damage.hopeless.Load)
+	m.must(send(8))
+
+	// With somebody else in sync it does not lead at all, until it is whole.
+	l := *p.leadership.Load()
+	l.Epoch++
+	l.ISR = []int32{1, 2}
+	m.must(p.lead(l))
+	if _, err := p.Epoch(); !errors.Is(err, ErrNotLeader) || p.unfit.Load() == nil {
+		t.Fatalf("it leads although it knows not all producers: %v", err)
+	}
+	l.ISR = []int32{1}
+	m.must(p.lead(l))
+	if _, err := p.Epoch(); err != nil {
+		t.Fatalf("nobody else can lead: %v", err)
+	}
+	m.must(p.log.Repair(p.log.Damaged()[0], sound))
+	p.lookAtDamage()
+	c.wait("the log to be whole", func() bool { return !p.log.Incomplete() && !p.damage.hopeless.Load() })
+	m.must(send(9))
+	if p.cannotJudge(isr.Leadership{ISR: []int32{1, 2}}) {
+		t.Fatal("it knows all producers again")
+	}
+}
+
+func TestMendersShareTheirRoom(t *testing.T) {
+	n := startNode(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	large, err := n.m.mendRoom(ctx, mendBytesMax)
+	n.must(err)
+	if got := len(n.m.mendSpace); got != mendRoomMax {
+		t.Fatalf("%d of %d taken", got, mendRoomMax)
+	}
+	short, stop := context.WithTimeout(ctx, time.Millisecond)
+	defer stop()
+	if _, err := n.m.mendRoom(short, 1); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("there is no room left: %v", err)
+	}
+	large()
+	var all []func()
+	for range mendRoomMax / 2 {
+		release, err := n.m.mendRoom(ctx, 1)
+		n.must(err)
+		all = append(all, release)
+	}
+	for _, release := range all {
+		release()
+	}
+	if len(n.m.mendSpace) != 0 {
+		t.Fatal("room was not given back")
+	}
+	// More than fits is not collected.
+	b := batch.Batch(build(t, batch.None, record{ts: 1, value: "value"}))
+	_, err = gather(hot.Damage{Start: 0, End: 10, Bytes: int64(len(b)) - 1}, func(int64) ([]byte, error) { return b, nil })
+	if !errors.Is(err, hot.ErrNotContiguous) {
+		t.Fatalf("collected more than there is room for: %v", err)
+	}
+}
+
+// TestDamagedReplicaOfACompactedTopicIsReplacedWhole has copies that were compacted differently, so that nothing fits in place.
+func TestDamagedReplicaOfACompactedTopicIsReplacedWhole(t *testing.T) {
+	for _, damaged := range []int32{1, 2} {
+		c := startCluster(t, 3, hot.Fsync, nil)
+		c.topic("events", []int32{1, 2, 3}, "cleanup.policy", "compact", "internal.segment.bytes", "2000", "min.insync.replicas", "1", "min.cleanable.dirty.ratio", "0")
+		acked := make(map[int64]string)
+		c.produceAll("events", 40, acked) // all have one key
+		c.inSync("events", 3)
+		for _, id := range []int32{1, 2, 3} {
+			if id == damaged {
+				continue
+			}
+			p := c.held(id, "events")
+			c.wait("a copy to be compacted", func() bool {
+				_, err := p.log.Compact(context.Background(), now())
+				c.nodes[0].must(err)
+				s, err := p.log.Read(0, 1, 40, true)
+				c.nodes[0].must(err)
+				defer s.Release()
+				return s.NextOffset() > 10
+			})
+		}
+		m, p := c.nodes[damaged-1], c.held(damaged, "events")
+		m.rot(p, 5)
+		if bad, err := p.log.CheckAt(5); !bad || err != nil {
+			t.Fatalf("%t, %v", bad, err)
+		}
+		c.wait("the damaged replica to be replaced", func() bool {
+			s := c.state("events")
+			if s.Leader == damaged && len(p.log.Damaged()) > 0 && p.role.Load().err == nil && !slices.Contains(s.ISR, damaged) {
+				t.Fatal("it leads outside the in-sync set")
+			}
+			return len(p.log.Damaged()) == 0 && len(s.ISR) == 3
+		})
+		if c.state("events").UncleanEpoch != 0 {
+			t.Fatal("nothing was lost, so no election was unclean")
+		}
+		last := p.log.Offsets().End - 1
+		slice, err := p.log.Read(last, 1<<20, last+1, true)
+		m.must(err)
+		if next := m.records(ReadResult{Records: slice}, last, acked); next != last+1 {
+			t.Fatalf("the last record is not there: %d", next)
+		}
+	}
+}
