@@ -233,7 +233,7 @@ func (c *conn) handle(b []byte) (keep bool, err error) {
 		return false, err
 	}
 	a := s.table.lookup(h.key)
-	if a == nil || c.door.ClientsOnly && a.betweenBrokers() {
+	if a == nil || a.betweenBrokers() && c.forClients() {
 		return false, fmt.Errorf("%w: key %d", errUnsupported, h.key)
 	}
 	flexible := h.version >= a.flexible

@@ -29,7 +29,8 @@
 //
 // # Lock order
 //
-// session.mu → sessions.mu; conn.mu, budget.mu, produceOp.mu and the limit's of log lines are leaves. No lock is held across I/O or a call into another room.
+// session.mu → sessions.mu; conn.mu, budget.mu, produceOp.mu and the limit's of log lines are leaves. No lock is held across I/O or a call into another room, but for cork.mu, which is the
+// right to write to the socket under TLS.
 //
 // # Crash behaviour
 //

@@ -19,8 +19,26 @@ type Door struct {
 	Name string
 	// TLS secures it; nil: plain text. The config stays the same for the listener's life, see secure.Keys.Server.
 	TLS *tls.Config
-	// ClientsOnly says that brokers have another listener: what they ask of each other is not answered here.
+	// ClientsOnly says that brokers have another listener, which asks for certificates: what they ask of each other is not
+	// answered here, unless some of them still come this way.
 	ClientsOnly bool
+}
+
+// forClients says that what brokers ask of each other is not answered at the connection's door. While a cluster goes over
+// from one listener between brokers to another, those that have not yet come by the old one.
+func (c *conn) forClients() bool {
+	if !c.door.ClientsOnly {
+		return false
+	}
+	if c.srv.deps.Metadata == nil {
+		return true
+	}
+	for _, b := range c.srv.deps.Metadata.Image().Brokers {
+		if len(b.Endpoints) == 0 || b.Endpoints[0].Name == c.door.Name {
+			return false
+		}
+	}
+	return true
 }
 
 // secure does the TLS handshake of a connection that came in by a door that wants one; false ends the connection. The sweeper

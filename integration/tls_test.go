@@ -174,3 +174,36 @@ func strangersGetNothing(t *testing.T, a *securetest.Authority, c *nodetest.Clus
 		t.Errorf("the quorum answers a stranger %d bytes, %v", len(b), err)
 	}
 }
+
+// A cluster of plain text goes over to TLS between its brokers without a stop:
+// every node gets a second listener, then every node has the others come by it.
+func TestARunningClusterGoesOverToTLS(t *testing.T) {
+	a := securetest.New(t, t.TempDir(), "authority")
+	c, s := startStreamed(t, nodetest.ClusterOptions{Public: true})
+	restart := func(more map[string]string) {
+		t.Helper()
+		for _, n := range c.Nodes() {
+			settings := a.Settings(fmt.Sprintf("node-%d", n.ID), securetest.Wish{})
+			maps.Copy(settings, map[string]string{
+				"controller.quorum.voters": c.Voters(), "ssl.client.auth": "required",
+				"listeners":                      fmt.Sprintf("PLAINTEXT://%s,SSL://%s,CONTROLLER://%s", n.Bootstrap, n.Public, n.Controller),
+				"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT",
+			})
+			maps.Copy(settings, more)
+			s.progress(20)
+			c.Relaunch(n.ID, settings)
+			c.WaitInSync(time.Minute, "events")
+			s.progress(20)
+		}
+	}
+	restart(nil)
+	restart(map[string]string{"inter.broker.listener.name": "SSL"})
+	s.verify(c)
+
+	// From now on brokers come by TLS alone.
+	cl := c.Client()
+	beat := kmsg.NewPtrBrokerHeartbeatRequest()
+	if _, err := beat.RequestWith(t.Context(), cl); err == nil {
+		t.Error("a heartbeat in plain text was answered")
+	}
+}

@@ -47,8 +47,8 @@ type Broker struct {
 	Host string // of the listener that other brokers use
 	Port int32
 	Rack string // "" when there is none
-	// Endpoints are all listeners that serve Kafka's protocol; nil when the broker
-	// has not said: then Host and Port are the only one.
+	// Endpoints are all listeners that serve Kafka's protocol, that of Host and
+	// Port first; nil when the broker has not said: then that is the only one.
 	Endpoints []Endpoint
 	// Epoch is unique to one start of the broker's process.
 	Epoch int64
@@ -103,6 +103,16 @@ func (b Broker) At(listener string) (host string, port int32, ok bool) {
 		}
 	}
 	return "", 0, false
+}
+
+// Reach is where another broker reaches it whose own listener between brokers
+// has that name. One that has no such listener is reached at the one it uses
+// itself.
+func (b Broker) Reach(listener string) (host string, port int32) {
+	if host, port, ok := b.At(listener); ok {
+		return host, port
+	}
+	return b.Host, b.Port
 }
 
 // Active reports whether the broker may lead and be in sync.

@@ -24,13 +24,17 @@ type Peer interface {
 	Close() error
 }
 
-// OverNetwork is Peers by package peer. Connections are dialled to the host and port that the broker registered.
-func OverNetwork(cfg peer.Config) Peers { return network{cfg} }
+// OverNetwork is Peers by package peer. Connections are dialled to the address that the broker registered for the named
+// listener; "" is the only one there is.
+func OverNetwork(cfg peer.Config, listener string) Peers { return network{cfg, listener} }
 
-type network struct{ cfg peer.Config }
+type network struct {
+	cfg      peer.Config
+	listener string
+}
 
 func (n network) Dial(ctx context.Context, b meta.Broker) (Peer, error) {
-	c, err := peer.Dial(ctx, peer.Address(b.Host, b.Port), n.cfg)
+	c, err := peer.Dial(ctx, peer.Address(b.Reach(n.listener)), n.cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -200,8 +200,10 @@ func TestChangedFilesCountForNewHandshakes(t *testing.T) {
 	keystore := filepath.Join(dir, "node.pem")
 	write(t, keystore, "-----BEGIN PRIVATE KEY-----\nAAAA")
 	log.Reset()
-	if serial() != second || serial() != second {
-		t.Error("a broken file took the certificate away")
+	for range 2 {
+		if serial() != second {
+			t.Error("a broken file took the certificate away")
+		}
 	}
 	if n := strings.Count(log.String(), "level=ERROR"); n != 1 || !strings.Contains(log.String(), "no END of PRIVATE KEY") {
 		t.Errorf("a broken file is told of %d times: %s", n, log.String())

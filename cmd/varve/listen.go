@@ -29,7 +29,7 @@ func (n *node) listen() error {
 		return err
 	}
 	for i := range plan.Clients {
-		if err := n.listenClients(&plan.Clients[i], i == plan.Brokers); err != nil {
+		if err := n.listenClients(&plan, i); err != nil {
 			return err
 		}
 	}
@@ -40,7 +40,10 @@ func (n *node) listen() error {
 	return n.listenController(plan.Controller)
 }
 
-func (n *node) listenClients(l *conf.Served, between bool) error {
+func (n *node) listenClients(plan *conf.Listeners, i int) error {
+	l, between := &plan.Clients[i], i == plan.Brokers
+	// Only where brokers know each other by certificates is there something to guard.
+	guarded := plan.Between().SSL != nil && plan.Between().SSL.ClientAuth == conf.ClientAuthRequired
 	keys, err := n.openKeys(l)
 	if err != nil {
 		return err
@@ -54,14 +57,14 @@ func (n *node) listenClients(l *conf.Served, between bool) error {
 	if err != nil {
 		return err
 	}
-	e := entrance{Listener: listener, door: broker.Door{Name: l.Name, ClientsOnly: !between}}
+	e := entrance{Listener: listener, door: broker.Door{Name: l.Name, ClientsOnly: guarded && !between}}
 	p := meta.Endpoint{Name: l.Name, Host: told.Host, Port: int32(told.Port)}
 	if keys != nil {
 		e.door.TLS, p.Protocol = keys.Server(), meta.SSL
 	}
 	n.entrances, n.endpoints = append(n.entrances, e), append(n.endpoints, p)
 	if between {
-		n.host, n.port, n.keys = p.Host, p.Port, keys
+		n.host, n.port, n.between, n.keys = p.Host, p.Port, l.Name, keys
 		last := len(n.endpoints) - 1
 		n.endpoints[0], n.endpoints[last] = n.endpoints[last], n.endpoints[0] // it is named first
 	}

@@ -37,7 +37,7 @@ func (n *node) openPeers() {
 	}
 	n.peers = peer.NewPool(n.peerConfig())
 	n.onClose("connections to other brokers", func(context.Context) error { return n.peers.Close() })
-	n.control = broker.NewController(n.peers, n.conf.ControllerQuorumBootstrapServers)
+	n.control = broker.NewController(n.peers, n.conf.ControllerQuorumBootstrapServers, n.between)
 }
 
 // probeBroker reports whether nothing listens where a broker did.
@@ -83,7 +83,7 @@ func (n *node) askCluster(ctx context.Context) string {
 // the largest counts. A broker that does not answer is left out.
 func (n *node) sizes(ctx context.Context) (map[topic.Partition]int64, error) {
 	img := n.meta.Image()
-	brokers := broker.NewBrokers(n.peers, n.meta.Image)
+	brokers := broker.NewBrokers(n.peers, n.meta.Image, n.between)
 	bytes := map[topic.Partition]int64{}
 	for id, b := range img.Brokers {
 		if b.Fenced {

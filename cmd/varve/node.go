@@ -45,6 +45,7 @@ type node struct {
 	port      int32
 	endpoints []meta.Endpoint // what clients of each listener are told
 	entrances []entrance      // the same, as they are served
+	between   string          // name of the listener between brokers
 	keys      *secure.Keys    // of the listener between brokers; nil: plain text
 	raftAt    string          // where other nodes reach the transport
 	transport raft.Transport  // of the metadata quorum; nil in a node without a controller listener
@@ -415,7 +416,7 @@ func (n *node) openReplica(context.Context) (err error) {
 	if n.clustered() {
 		deps.BrokerEpoch = n.brokerEpoch
 		deps.Lease = n.lease
-		deps.Peers = replica.OverNetwork(n.peerConfig())
+		deps.Peers = replica.OverNetwork(n.peerConfig(), n.between)
 	}
 	n.replica, err = replica.NewManager(cfg, deps)
 	if err != nil {
@@ -458,7 +459,7 @@ func (n *node) brokers() broker.Brokers {
 	if !n.clustered() {
 		return nil
 	}
-	return broker.NewBrokers(n.peers, n.meta.Image)
+	return broker.NewBrokers(n.peers, n.meta.Image, n.between)
 }
 
 // lateBroker is the front door to the transaction coordinator, which is there before it.

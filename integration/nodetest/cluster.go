@@ -41,7 +41,8 @@ type ClusterOptions struct {
 	// settings, and the harness's own clients, by the options in Client.
 	Secure bool
 	Client []kgo.Opt
-	// Public adds a listener of plain text for clients to a Secure cluster.
+	// Public adds a listener of plain text for clients to a Secure cluster; to
+	// another it adds the port alone.
 	Public bool
 	// Binary is the varve of a node; nil means Binary for all.
 	Binary func(id int32) (string, error)
@@ -182,7 +183,7 @@ func (c *Cluster) launch(id int32, own map[string]string) *Node {
 	if c.options.Secure {
 		settings["listener.security.protocol.map"] = "SSL:SSL,CONTROLLER:SSL,PUBLIC:PLAINTEXT"
 	}
-	if c.options.Public {
+	if c.options.Secure && c.options.Public {
 		settings["listeners"] += ",PUBLIC://" + c.address(id, p.public)
 		settings["inter.broker.listener.name"] = "SSL"
 	}
@@ -236,6 +237,9 @@ func (c *Cluster) LaunchJoin(id int32, settings map[string]string) *Node {
 	maps.Copy(own, settings)
 	return c.launch(id, own)
 }
+
+// Voters are the nodes that formed the cluster, as controller.quorum.voters.
+func (c *Cluster) Voters() string { return c.voters }
 
 // Node is one of the cluster's.
 func (c *Cluster) Node(id int32) *Node { return c.nodes[id] }
