@@ -107,15 +107,24 @@ func (l *Log) logger() *slog.Logger {
 	return l.store.logger.With("topic", l.part.Topic, "partition", l.part.Index)
 }
 
-// fail takes the log offline, once, and returns the error it is offline for.
+// fail takes the log offline, once, and returns the error it is offline for. A
+// log that is being closed can go offline too: what it could not write is no
+// clean end.
 func (l *Log) fail(op string, err error) error {
 	var e error = &OfflineError{Op: op, Err: err}
-	if l.failure.CompareAndSwap(nil, &e) {
-		l.store.stats.Offline.Add(1)
-		l.logger().Error("log goes offline at its first I/O error", "op", op, "err", err)
-		l.notify()
+	for {
+		old := l.failure.Load()
+		if old != nil && (*old != ErrClosed || l.isDeleted()) {
+			return *old
+		}
+		if l.failure.CompareAndSwap(old, &e) {
+			break
+		}
 	}
-	return *l.failure.Load()
+	l.store.stats.Offline.Add(1)
+	l.logger().Error("log goes offline at its first I/O error", "op", op, "err", err)
+	l.notify()
+	return e
 }
 
 // failUnlessFull is fail for writes that can be done again as long as they are
