@@ -43,10 +43,11 @@ func (p *Partition) ListOffset(ctx context.Context, ts int64, isolation int8, re
 		return p.at(o.LocalStart), nil
 	}
 	found, err := p.search(ctx, ts)
-	if err != nil || found.Offset < fetchable {
+	ofBucket := ts == TimeLatestTiered || ts == TimeEarliestPendingUpload // the watermark says nothing of its end
+	if err != nil || found.Offset < fetchable && (found.Offset != NoOffset || ofBucket) {
 		return found, err
 	}
-	return notFound, lagging
+	return notFound, lagging // no record so late, as far as is known here
 }
 
 // fetchable is the offset below which this reader sees the log.

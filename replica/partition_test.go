@@ -12,6 +12,7 @@ import (
 	"github.com/varvelog/varve/hot/batch"
 	"github.com/varvelog/varve/hot/vfs"
 	"github.com/varvelog/varve/meta/topic"
+	"github.com/varvelog/varve/replica/isr"
 )
 
 func startNode(t *testing.T) *node {
@@ -228,5 +229,112 @@ func TestFirstDiskErrorTakesThePartitionOfflineAndAcknowledgesNothing(t *testing
 				t.Error("a newer image brought an offline partition back")
 			}
 		})
+	}
+}
+
+// leads gives the partition another state: this broker leads, and the test plays the other replica.
+func (n *node) leads(p *Partition, epoch, partitionEpoch int32, minISR int, isrSet ...int32) {
+	n.t.Helper()
+	n.must(p.lead(isr.Leadership{
+		Leader: 1, Epoch: epoch, PartitionEpoch: partitionEpoch, Replicas: []int32{1, 2}, ISR: isrSet, MinISR: minISR, Unclean: NoEpoch,
+	}))
+}
+
+// fetchedBy2 is a fetch of the other replica, that has all below an offset.
+func fetchedBy2(p *Partition, epoch int32, end int64) {
+	p.mu.Lock()
+	_, moved := p.isr.Fetched(isr.Fetch{ID: 2, BrokerEpoch: 1, LeaderEpoch: epoch, End: end, LeaderEnd: end})
+	p.settle(moved)
+}
+
+// appendOne appends one record and waits until it is durable here.
+func (n *node) appendOne(p *Partition, acks int16) Appended {
+	n.t.Helper()
+	a, err := p.Append(build(n.t, batch.None, record{ts: now(), value: "x"}), AppendRequest{Acks: acks, Version: 12, Now: now()})
+	n.must(err)
+	n.wait("the record to be durable", func() bool { return p.log.Offsets().Durable > a.LastOffset })
+	return a
+}
+
+// Below min.insync.replicas nothing is appended, and what was is neither acknowledged nor refused as if it were not there: whether
+// it stays is not known.
+func TestAppendsAndAnswersWantTheMinimumInSync(t *testing.T) {
+	n := startNode(t)
+	p := n.want("events", topic.NewID(), 3, nil)
+	n.leads(p, 4, 4, 2, 1)
+	if _, err := p.Append(build(t, batch.None, record{ts: 1, value: "a"}), AppendRequest{Acks: -1, Version: 12, Now: now()}); !errors.Is(err, ErrISRTooSmall) {
+		t.Fatalf("one in sync of two: %v", err)
+	}
+	if end := p.log.Offsets().End; end != 0 {
+		t.Fatalf("what was refused is in the log, which ends at %d", end)
+	}
+	n.appendOne(p, 1) // the leader's word only
+
+	n.leads(p, 5, 5, 2, 1, 2)
+	a := n.appendOne(p, -1)
+	answers := 0
+	var first, late error
+	p.OnCommitted(5, a.LastOffset, func(err error) { answers, first = answers+1, err })
+	if answers > 0 {
+		t.Fatalf("answered %v before the other replica had it", first)
+	}
+	fetchedBy2(p, 5, a.LastOffset+1)
+	if answers != 1 || first != nil || p.log.HighWatermark() != a.LastOffset+1 {
+		t.Fatalf("%d answers, %v, watermark %d", answers, first, p.log.HighWatermark())
+	}
+	n.leads(p, 5, 6, 2, 1) // the other one has left
+	p.OnCommitted(5, a.LastOffset, func(err error) { late = err })
+	if !errors.Is(late, ErrISRTooSmallAfterAppend) {
+		t.Fatalf("answer with one in sync of two: %v", late)
+	}
+	b := n.appendOne(p, 1)
+	p.OnCommitted(5, b.LastOffset, func(err error) { answers++ })
+	if fetchedBy2(p, 5, b.LastOffset+1); answers != 1 {
+		t.Fatal("answered below the minimum")
+	}
+}
+
+// A leader's epoch is in its log before its first record, so that followers can tell where it began though it writes nothing; and
+// what it has counts at once, without waiting for something to happen.
+func TestNewLeaderBeginsWithItsEpoch(t *testing.T) {
+	n := startNode(t)
+	p := n.want("events", topic.NewID(), 3, nil)
+	n.leads(p, 4, 4, 1, 1, 2)
+	n.appendOne(p, 1)
+	n.appendOne(p, 1)
+	n.leads(p, 7, 7, 1, 1)
+	if start, ok := p.log.Lineage().StartOf(7); !ok || start != 2 {
+		t.Fatalf("the epoch begins at %d, %t: %v", start, ok, p.log.Lineage())
+	}
+	if hw := p.log.HighWatermark(); hw != 2 {
+		t.Fatalf("watermark %d, alone in sync with 2 durable records", hw)
+	}
+	if epoch, end, err := p.EndOffsetForEpoch(7, 4); err != nil || epoch != 4 || end != 2 {
+		t.Fatalf("epoch 4 is told to end with epoch %d at %d, %v", epoch, end, err)
+	}
+}
+
+// A new leader's watermark may be behind what the last one told: it does not say what is latest before it has reached the start
+// of its epoch (KIP-207).
+func TestLatestIsNotKnownBelowTheEpochsStart(t *testing.T) {
+	n := startNode(t)
+	p := n.want("events", topic.NewID(), 3, nil)
+	n.leads(p, 4, 4, 1, 1, 2)
+	n.appendOne(p, 1)
+	n.leads(p, 5, 5, 1, 1, 2)
+	latest := func(ts int64) (TimeOffset, error) {
+		return p.ListOffset(t.Context(), ts, ReadUncommitted, NoReplica, NoEpoch)
+	}
+	for _, ts := range []int64{TimeLatest, now() + 1_000_000} {
+		if got, err := latest(ts); !errors.Is(err, ErrOffsetNotAvailable) {
+			t.Fatalf("%d: %+v, %v with watermark %d in an epoch from 1 on", ts, got, err, p.log.HighWatermark())
+		}
+	}
+	if got, err := latest(TimeEarliest); err != nil || got.Offset != 0 {
+		t.Fatalf("earliest is %+v, %v", got, err)
+	}
+	fetchedBy2(p, 5, 1)
+	if got, err := latest(TimeLatest); err != nil || got.Offset != 1 {
+		t.Fatalf("latest is %+v, %v", got, err)
 	}
 }
