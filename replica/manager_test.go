@@ -118,6 +118,29 @@ func TestDirectoryOfNoKnownTopicIsKept(t *testing.T) {
 	if n.m.Strays()[0].ID != id || n.onDisk(id) != 1 {
 		t.Fatalf("strays %v, %d directories", n.m.Strays(), n.onDisk(id))
 	}
+	n.m.mu.Lock()
+	defer n.m.mu.Unlock()
+	if len(n.m.slots) != 0 {
+		t.Fatal("something is to be done to what the metadata does not know")
+	}
+}
+
+// A topic that an image does not name any more, though nobody has deleted it, is served no more and keeps its files: perhaps it is
+// the metadata that is missing something.
+func TestTopicThatIsGoneFromTheMetadataKeepsItsFiles(t *testing.T) {
+	n := startQuorum(t)
+	n.create("events", 1)
+	p := n.partition("events", 0)
+	n.produce(p, batch.None, record{ts: now(), value: "a"})
+	n.m.image(nil, &meta.Image{Index: n.quorum.Image().Index + 1_000_000})
+	n.wait("the partition to be served no more", func() bool { return errors.Is(p.role.Load().err, ErrUnknownPartition) })
+	n.stop()
+	n.start()
+	defer n.stop()
+	n.wait("the topic to be served again", func() bool { return n.m.Ready("events", 0) })
+	if got := n.readAll(n.partition("events", 0), 0, 1<<20); len(got) != 1 || got[0].value != "a" {
+		t.Fatalf("read %v", got)
+	}
 }
 
 func TestSettingsApplyLive(t *testing.T) {

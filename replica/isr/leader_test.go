@@ -110,6 +110,15 @@ func TestJoinNeedsTheEpochStartTheWatermarkAndTheBrokerEpoch(t *testing.T) {
 	if s.MayJoin(2, 10) || !s.MayJoin(2, 9) {
 		t.Fatal("broker epoch must match")
 	}
+	behind := Lead(1, Leadership{Epoch: 5, PartitionEpoch: 1, Replicas: []int32{1, 2}, ISR: []int32{1}, MinISR: 1}, 140, 100, 0)
+	behind.Fetched(Fetch{ID: 2, BrokerEpoch: 9, LeaderEpoch: 5, End: 120, LeaderEnd: 400})
+	if behind.MayJoin(2, 9) {
+		t.Fatal("at the watermark, and not at the start of the epoch")
+	}
+	behind.Fetched(Fetch{ID: 2, BrokerEpoch: 9, LeaderEpoch: 5, End: 140, LeaderEnd: 400})
+	if !behind.MayJoin(2, 9) {
+		t.Fatal("at the start of the epoch")
+	}
 }
 
 func TestOlderAnswerThanTheImageIsIgnored(t *testing.T) {
@@ -318,5 +327,61 @@ func TestWishThatIsMadeAgainNamesTheStartThatWasJudged(t *testing.T) {
 	again, ok := s.Propose(cluster(3))
 	if !ok || !slices.Equal(again.ISR, first.ISR) || !slices.Contains(again.ISR, Member{2, 9}) {
 		t.Fatalf("first %+v, then %+v", first, again)
+	}
+}
+
+// Whatever may let the watermark move is looked at when it comes, for the next event may be long in coming: a follower's fetch, the
+// controller's answer, and a newer image, which may bring another set or another minimum.
+func TestWatermarkIsTakenAgainWheneverItMayMove(t *testing.T) {
+	s := led(1, []int32{1, 2}, []int32{1, 2})
+	s.Progressed(150)
+	if known, moved := s.Fetched(Fetch{ID: 2, BrokerEpoch: 9, LeaderEpoch: 5, End: 120, LeaderEnd: 400}); !known || !moved || s.hw != 120 {
+		t.Fatalf("after the last member's fetch the watermark is %d, want 120", s.hw)
+	}
+	if !s.Accepted([]int32{1}, 2) || s.hw != 150 {
+		t.Fatalf("after the slow member has left the watermark is %d, want 150", s.hw)
+	}
+
+	s = led(1, []int32{1, 2}, []int32{1, 2})
+	s.Progressed(150)
+	if !s.Update(Leadership{Epoch: 5, PartitionEpoch: 2, Replicas: []int32{1, 2}, ISR: []int32{1}, MinISR: 1}) || s.hw != 150 {
+		t.Fatalf("after an image without the slow member the watermark is %d, want 150", s.hw)
+	}
+	s = led(2, []int32{1, 2}, []int32{1})
+	s.Progressed(150)
+	if !s.Update(Leadership{Epoch: 5, PartitionEpoch: 1, Replicas: []int32{1, 2}, ISR: []int32{1}, MinISR: 1}) || s.hw != 150 {
+		t.Fatalf("after the minimum has fallen the watermark is %d, want 150", s.hw)
+	}
+}
+
+// A follower outside the set, as long as it is not asked into it, is nobody's business but its own (KAFKA-15021).
+func TestWhoIsOutsideNeitherHoldsNorMovesTheWatermark(t *testing.T) {
+	s := led(1, []int32{1, 2, 3}, []int32{1, 2})
+	s.Progressed(150)
+	s.Fetched(Fetch{ID: 3, BrokerEpoch: 9, LeaderEpoch: 5, End: 110, LeaderEnd: 400})
+	if s.hw != 100 {
+		t.Fatalf("an outsider moved the watermark to %d, and 2 has not fetched", s.hw)
+	}
+	s.Fetched(Fetch{ID: 2, BrokerEpoch: 9, LeaderEpoch: 5, End: 140, LeaderEnd: 400})
+	if s.hw != 140 {
+		t.Fatalf("watermark %d, want 140: an outsider with 110 does not hold it", s.hw)
+	}
+}
+
+// What a follower had before it left the set says nothing of what it has when it is let in again: it may have lost its disk since.
+func TestProgressOfOutsidersIsForgotten(t *testing.T) {
+	s := led(1, []int32{1, 2}, []int32{1, 2})
+	s.Fetched(Fetch{ID: 2, BrokerEpoch: 9, LeaderEpoch: 5, End: 150, LeaderEnd: 400})
+	s.Update(Leadership{Epoch: 5, PartitionEpoch: 2, Replicas: []int32{1, 2}, ISR: []int32{1}, MinISR: 1})
+	if end := s.End(2); end != NoProgress {
+		t.Fatalf("a follower outside the set has %d", end)
+	}
+	s.Update(Leadership{Epoch: 5, PartitionEpoch: 3, Replicas: []int32{1, 2}, ISR: []int32{1, 2}, MinISR: 1})
+	if s.Progressed(150) || s.hw != 100 {
+		t.Fatalf("watermark %d by what the member had before it left", s.hw)
+	}
+	next := Lead(1, Leadership{Epoch: 6, PartitionEpoch: 4, Replicas: []int32{1, 2}, ISR: []int32{1, 2}, MinISR: 1}, 150, 100, 0)
+	if next.End(2) != NoProgress || next.Progressed(150) {
+		t.Fatal("a new epoch begins with what was fetched in the one before it")
 	}
 }
