@@ -1,16 +1,8 @@
 package sim
 
-import (
-	"encoding/json"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
-	"testing"
-)
-
 // mutant is a build with one line broken: the text there is, which is in its
-// file once, and what stands there instead. The simulation has to turn red.
+// file once, and what stands there instead. A test has to turn red: the
+// simulation, unless another one is named.
 type mutant struct {
 	name      string
 	rule      string // of the reliability rules
@@ -18,8 +10,9 @@ type mutant struct {
 	line, bad string
 }
 
-// mutants break one rule each.
-var mutants = []mutant{
+// simulated are the mutants that a simulation notices, the cluster's or the coordinators'.
+// Each breaks one rule.
+var simulated = []mutant{
 	{"the watermark is taken over the committed set alone", "9: the maximal in-sync set counts", "replica/isr/watermark.go",
 		"for _, id := range s.proposed {", "for _, id := range s.proposed[:0] {"},
 	{"the last replica standing commits", "11: no watermark below min.insync.replicas", "replica/isr/watermark.go",
@@ -120,84 +113,4 @@ var mutants = []mutant{
 		"start: max(q.Start, p.start), done", "start: q.Start, done"},
 	{"an assignment is given out before it is written", "a generation has one assignment", "coordinator/rebalance.go",
 		"	if !c.persist(g) {\n		for _, m := range g.list() {", "	if false {\n		for _, m := range g.list() {"},
-}
-
-// TestEveryMutantTurnsTheSimulationRed builds the simulation with each mutant in
-// place of its line and runs it. Without VARVE_LONG=1 it only sees to it that
-// each line is still there to be broken.
-func TestEveryMutantTurnsTheSimulationRed(t *testing.T) {
-	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range mutants {
-		t.Run(m.name, func(t *testing.T) {
-			overlay := m.overlay(t, root)
-			if os.Getenv("VARVE_LONG") == "" {
-				return
-			}
-			out, err := m.run(t, overlay)
-			if err == nil {
-				t.Fatalf("nothing noticed it; rule %s, %s:\n%s", m.rule, m.file, out)
-			}
-			verdict := ""
-			for line := range strings.Lines(out) {
-				if strings.Contains(line, ": seed ") {
-					verdict = strings.TrimSpace(line)
-					break
-				}
-			}
-			if verdict == "" {
-				t.Fatalf("it fails, and not by a broken rule:\n%s", out)
-			}
-			t.Logf("%s: %s", m.rule, verdict)
-		})
-	}
-}
-
-// overlay writes the mutant's file, and what tells go of it.
-func (m mutant) overlay(t *testing.T, root string) string {
-	path := filepath.Join(root, m.file)
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := strings.Count(string(text), m.line); n != 1 {
-		t.Fatalf("%s has the line %d times: %s", m.file, n, m.line)
-	}
-	dir := t.TempDir()
-	broken := filepath.Join(dir, "mutant.go")
-	if err := os.WriteFile(broken, []byte(strings.Replace(string(text), m.line, m.bad, 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {path: broken}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	config := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(config, overlay, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return config
-}
-
-// run builds the simulation of the mutant and runs it.
-func (m mutant) run(t *testing.T, overlay string) (string, error) {
-	binary, where, test := filepath.Join(filepath.Dir(overlay), "sim.test"), ".", "SimulatedCluster"
-	if strings.HasPrefix(m.file, "coordinator/") {
-		where, test = "../../coordinator", "SimulatedCoordinators"
-	}
-	if out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-overlay", overlay, "-o", binary, where).CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	worlds, steps := "local", "8000000"
-	if strings.HasPrefix(m.file, "tier/") {
-		worlds, steps = "tiered", "2000000"
-	}
-	args := []string{"-test.run", test, "-sim.steps", steps, "-sim.explain=false", "-sim.worlds=" + worlds}
-	if test == "SimulatedCoordinators" {
-		args = []string{"-test.run", test, "-sim.steps", "1000000"}
-	}
-	out, err := exec.CommandContext(t.Context(), binary, args...).CombinedOutput()
-	return string(out), err
 }
