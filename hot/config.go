@@ -58,6 +58,9 @@ type Config struct {
 	// or read, are sent to readers without another look (Slice.Verify); negative
 	// checks none of them.
 	VerifyInterval time.Duration
+	// ScrubBytesPerSecond is how fast sealed segments are read in turn, in the
+	// background, to find damage; 0 reads none.
+	ScrubBytesPerSecond int64
 }
 
 // DefaultConfig is a configuration for dir.
@@ -73,6 +76,8 @@ func DefaultConfig(dir string) Config {
 		SyncFilesMax:       4,
 		PreallocateBytes:   16 << 20,
 		VerifyInterval:     time.Minute,
+
+		ScrubBytesPerSecond: 1 << 20,
 	}
 }
 
@@ -85,6 +90,8 @@ func (c Config) Validate() error {
 		return errors.New("hot: bounds must be positive")
 	case c.FlushInterval <= 0, c.CheckpointInterval <= 0, c.CheckpointBytes <= 0:
 		return errors.New("hot: intervals must be positive")
+	case c.ScrubBytesPerSecond < 0:
+		return errors.New("hot: the scrubber's pace must not be negative")
 	}
 	return nil
 }

@@ -11,6 +11,8 @@ type Stats struct {
 	Offline        atomic.Int64 // logs that went offline
 	Quarantined    atomic.Int64 // segments found damaged
 	Repaired       atomic.Int64 // damaged ranges that were replaced with sound bytes
+	ScrubBytes     atomic.Int64 // bytes of sealed segments that were checked in the background
+	ScrubPasses    atomic.Int64 // times that all of them were
 	Reindexed      atomic.Int64 // indexes rebuilt
 	Recovered      atomic.Int64 // logs whose tail was scanned at open
 	RecoveredBytes atomic.Int64

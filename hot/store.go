@@ -103,6 +103,9 @@ func Open(c Config, d Deps) (*Store, error) {
 	s.measure()
 	s.wg.Go(func() { s.syncer.run(s.drain) })
 	s.wg.Go(func() { s.maintain(s.stop) })
+	if c.ScrubBytesPerSecond > 0 {
+		s.wg.Go(func() { s.scrub(s.stop) })
+	}
 	return s, nil
 }
 
