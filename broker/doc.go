@@ -19,7 +19,7 @@
 //
 // One goroutine reads a connection. A request that comes whole with one read is handled where it was read; a larger one
 // gets size-classed buffers as its bytes arrive, paid for from a budget shared by all connections: when that is spent,
-// readers wait and TCP pushes back. An idle connection holds no buffer. The handler runs on that goroutine, so requests of one connection are processed in order, as in Kafka.
+// readers wait and TCP pushes back. An idle connection holds no buffer, but for what TLS keeps and 4 KiB beside. The handler runs on that goroutine, so requests of one connection are processed in order, as in Kafka.
 // Only a Produce that waits for its commit is finished by another goroutine. Answers leave in request order through the
 // connection's ring: whoever completes the oldest answer writes it and every finished one behind it. A callback from the
 // log never writes to a socket itself.

@@ -41,11 +41,12 @@ var everyChange = []Change{
 	TakeProducerIDs{Broker: 1, Next: 1000},
 	DescribeBroker{ID: 1, Directory: idA, RaftAddress: "h:1", WantVote: true, Features: map[string]FeatureRange{"f": {Min: 1, Max: 2}}},
 	SetFeature{Name: "f", Level: 2},
+	SetEndpoints{ID: 1, Endpoints: []Endpoint{{Name: "IN", Host: "h", Port: 1, Protocol: SSL}, {Name: "OUT", Host: "g", Port: 2}}},
 }
 
 // golden is everyChange as a command with base 5, change by change.
 var golden = []string{
-	"01 05 0d",        // version, base, changes
+	"01 05 0e",        // version, base, changes
 	"01 04 03 616263", // SetClusterID
 	"02 19 02 aa01" + zeros14 + "01 68 888e01 0172 01", // RegisterBroker
 	"03 05 02 d804 01 01",                              // ChangeBroker
@@ -61,6 +62,7 @@ var golden = []string{
 	"0b 03 02 d00f",
 	"0c 1b 02 aa01" + zeros14 + "03 683a31 01 01 0166 02 04", // DescribeBroker
 	"0d 03 0166 04", // SetFeature
+	"0e 11 02 02 02494e 0168 02 02 034f5554 0167 04 00", // SetEndpoints
 }
 
 const zeros14 = "0000000000000000000000000000"
@@ -89,7 +91,7 @@ func TestEveryChangeIsInTheGolden(t *testing.T) {
 	for _, c := range everyChange {
 		seen[c.tag()] = true
 	}
-	for tag := tagSetClusterID; tag <= tagSetFeature; tag++ {
+	for tag := tagSetClusterID; tag <= tagSetEndpoints; tag++ {
 		if !seen[tag] {
 			t.Errorf("change %d is missing", tag)
 		}
@@ -337,4 +339,4 @@ func sum(b []byte) []byte {
 	return binary.BigEndian.AppendUint32(bytes.Clone(b), crc32.Checksum(b, castagnoli))
 }
 
-const goldenSum = "ba2a78ac"
+const goldenSum = "a86043c0"

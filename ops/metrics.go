@@ -96,6 +96,8 @@ var (
 	connections = gauge("kafka_server_socketservermetrics_connection_count", "Open client connections.")
 	refused     = counter("varve_connections_refused_total", "Connections turned away by a cap.")
 	expired     = counter("varve_connections_expired_total", "Connections closed by a deadline.")
+	handshakes  = counter("varve_tls_handshakes_failed_total", "TLS connections that came to nothing.")
+	certificate = gauge("varve_tls_certificate_expiry_timestamp_seconds", "When the certificate of a listener expires, in seconds since 1970.", "listener")
 	panics      = counter("varve_handler_panics_total", "Requests whose handler failed badly; each is a defect.")
 	bytesIn     = counter("kafka_server_brokertopicmetrics_bytesin_total", "Bytes received from clients.")
 	bytesOut    = counter("kafka_server_brokertopicmetrics_bytesout_total", "Bytes sent to clients.")
@@ -270,6 +272,12 @@ func (r *rooms) frontDoor(ch chan<- prometheus.Metric) {
 	connections.send(ch, float64(s.Connections))
 	refused.send(ch, float64(s.Refused))
 	expired.send(ch, float64(s.Expired))
+	handshakes.send(ch, float64(s.HandshakesFailed))
+	if r.deps.Certificates != nil {
+		for listener, until := range r.deps.Certificates() {
+			certificate.send(ch, float64(until.Unix()), listener)
+		}
+	}
 	panics.send(ch, float64(s.Panics))
 	bytesIn.send(ch, float64(s.BytesIn))
 	bytesOut.send(ch, float64(s.BytesOut))

@@ -41,7 +41,10 @@ type Deps struct {
 	// StoreFailed gives the failure of a bucket that has not answered since the
 	// start, nil once it has.
 	StoreFailed func() error
-	Logger      *slog.Logger
+	// Certificates gives until when the certificate of each TLS listener is good;
+	// nil: there are none.
+	Certificates func() map[string]time.Time
+	Logger       *slog.Logger
 }
 
 // headerLimit bounds how long a client may take to send a request's header.

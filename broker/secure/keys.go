@@ -16,6 +16,12 @@ import (
 // lookEvery is how often the files are looked at, at most.
 const lookEvery = time.Second
 
+// Of a certificate that expires within expiryWarn the log says so every warnEvery.
+const (
+	expiryWarn = 14 * 24 * time.Hour
+	warnEvery  = 24 * time.Hour
+)
+
 // fileBytesMax bounds what is read of a file of keys or certificates.
 const fileBytesMax = 4 << 20
 
@@ -27,6 +33,7 @@ type Keys struct {
 
 	mu     sync.Mutex // guards the following
 	looked time.Time
+	warned time.Time      // of the end of the certificate
 	files  [2]os.FileInfo // of the keystore and the truststore, as they were last read; nil: not there
 	using  *material
 }
@@ -75,7 +82,15 @@ func (k *Keys) now() *material {
 		k.looked = at
 	}
 	before := k.files
+	late := due && using.cert != nil && using.cert.Leaf.NotAfter.Sub(at) < expiryWarn && at.Sub(k.warned) >= warnEvery
+	if late {
+		k.warned = at
+	}
 	k.mu.Unlock()
+	if late {
+		k.log.Warn("the TLS certificate expires soon: put a new one in its place, it is read without a restart",
+			"keystore", k.ssl.KeystoreLocation, "subject", using.cert.Leaf.Subject.String(), "until", using.cert.Leaf.NotAfter)
+	}
 	if !due {
 		return using
 	}
@@ -98,6 +113,14 @@ func (k *Keys) now() *material {
 	k.log.Info("TLS files read again", "keystore", k.ssl.KeystoreLocation, "truststore", k.ssl.TruststoreLocation)
 	k.tell(next)
 	return using
+}
+
+// Expires is until when the certificate in force is good; zero when there is none.
+func (k *Keys) Expires() time.Time {
+	if m := k.now(); m.cert != nil {
+		return m.cert.Leaf.NotAfter
+	}
+	return time.Time{}
 }
 
 func same(a, b [2]os.FileInfo) bool {

@@ -218,6 +218,12 @@ func TestChangedFilesCountForNewHandshakes(t *testing.T) {
 	if third := serial(); third == second {
 		t.Error("the mended file is not read")
 	}
+	if left := time.Until(server.Expires()); left < 50*time.Minute || left > time.Hour {
+		t.Errorf("the certificate is good for %v", left)
+	}
+	if n := strings.Count(log.String(), "expires soon"); n > 1 {
+		t.Errorf("%d reminders in a day", n)
+	}
 
 	// Another authority is let in beside, then instead: what was trusted before is not any more.
 	fresh := open(t, conf.SSL{KeystoreLocation: next.Keystore("fresh", securetest.Wish{}), TruststoreLocation: a.Trust, CheckHost: true})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -80,7 +81,20 @@ func (n *node) openKeys(l *conf.Served) (*secure.Keys, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listener %s: %w", l.Name, err)
 	}
+	if n.secured == nil {
+		n.secured = map[string]*secure.Keys{}
+	}
+	n.secured[l.Name] = keys
 	return keys, nil
+}
+
+// certificates is until when the certificate of each listener is good.
+func (n *node) certificates() map[string]time.Time {
+	all := map[string]time.Time{}
+	for name, keys := range n.secured {
+		all[name] = keys.Expires()
+	}
+	return all
 }
 
 func (n *node) listenController(l *conf.Served) error {

@@ -43,13 +43,14 @@ type node struct {
 
 	host      string // what other brokers are told
 	port      int32
-	endpoints []meta.Endpoint // what clients of each listener are told
-	entrances []entrance      // the same, as they are served
-	between   string          // name of the listener between brokers
-	keys      *secure.Keys    // of the listener between brokers; nil: plain text
-	raftAt    string          // where other nodes reach the transport
-	transport raft.Transport  // of the metadata quorum; nil in a node without a controller listener
-	peers     *peer.Pool      // connections to other brokers; nil likewise
+	endpoints []meta.Endpoint         // what clients of each listener are told
+	entrances []entrance              // the same, as they are served
+	between   string                  // name of the listener between brokers
+	secured   map[string]*secure.Keys // what each listener shows, by its name
+	keys      *secure.Keys            // of the listener between brokers; nil: plain text
+	raftAt    string                  // where other nodes reach the transport
+	transport raft.Transport          // of the metadata quorum; nil in a node without a controller listener
+	peers     *peer.Pool              // connections to other brokers; nil likewise
 	control   *broker.Controller
 	member    atomic.Pointer[meta.Member] // nil until the node has joined, and in one without others
 
@@ -526,7 +527,7 @@ func (n *node) openHTTP(l net.Listener) {
 	server := ops.New(ops.Deps{
 		NodeID: n.conf.NodeID, Version: version, StoreURL: n.conf.VarveTierStore,
 		Meta: n.meta, Hot: n.hot, Replica: n.replica, Broker: n.broker, Tier: n.tier, Archive: n.archive, Store: n.store,
-		Failed: n.failure, StoreFailed: n.storeFailure, Logger: n.log.With("room", "ops"),
+		Failed: n.failure, StoreFailed: n.storeFailure, Certificates: n.certificates, Logger: n.log.With("room", "ops"),
 	})
 	go func() {
 		if err := server.Serve(l); err != nil {

@@ -2,15 +2,21 @@ package main
 
 import (
 	"bytes"
+	"crypto/tls"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/varvelog/varve/broker/secure"
 	"github.com/varvelog/varve/broker/secure/securetest"
+	"github.com/varvelog/varve/meta/conf"
 )
 
 func TestPropertiesAreReadAsJavaReadsThem(t *testing.T) {
@@ -146,5 +152,48 @@ func TestANodeWhoseKeysCannotBeUsedDoesNotStart(t *testing.T) {
 			}
 			t.Errorf("%s: %v, want %q", location, err, want)
 		}
+	}
+}
+
+// A certificate that is replaced in its file is shown to the next client, and
+// the metrics say how long it is good.
+func TestANewCertificateIsShownWithoutARestart(t *testing.T) {
+	a := securetest.New(t, t.TempDir(), "authority")
+	pairs := []string{"listeners=SSL://127.0.0.1:0", "varve.http.listen=127.0.0.1:0"}
+	for name, value := range a.Settings("node", securetest.Wish{}) {
+		pairs = append(pairs, name+"="+value)
+	}
+	n := startWith(t, pairs...)
+	keys, err := secure.Open(conf.SSL{TruststoreLocation: a.Trust, Protocols: []string{"TLSv1.3"}, CheckHost: true}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serial := func() string {
+		t.Helper()
+		c, err := keys.Dial(t.Context(), n.Kafka)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		return c.(*tls.Conn).ConnectionState().PeerCertificates[0].SerialNumber.String()
+	}
+	first, until := serial(), time.Now().Add(48*time.Hour)
+	a.Keystore("node", securetest.Wish{Until: until})
+	deadline, tick := time.Now().Add(20*time.Second), time.NewTicker(20*time.Millisecond)
+	defer tick.Stop()
+	for serial() == first {
+		if time.Now().After(deadline) {
+			t.Fatal("the old certificate is still shown")
+		}
+		<-tick.C
+	}
+	want := fmt.Sprintf("varve_tls_certificate_expiry_timestamp_seconds{listener=\"SSL\"} %v", float64(until.Unix()))
+	resp, err := http.Get("http://" + n.HTTP + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if text, err := io.ReadAll(resp.Body); err != nil || !strings.Contains(string(text), want) {
+		t.Errorf("%v: the metrics lack %s", err, want)
 	}
 }
