@@ -119,12 +119,21 @@ func (c *core) consumerBeat(e event, q *ConsumerHeartbeatRequest, r *ConsumerHea
 	m = c.reconcile(g, m, q.Owned, resubscribed)
 	c.setSession(g, m.id, c.groupSetting(g.id, "consumer.session.timeout.ms", c.cfg.ConsumerSessionMillis))
 	r.MemberEpoch = m.epoch
-	r.HeartbeatMillis = int32(c.groupSetting(g.id, "consumer.heartbeat.interval.ms", c.cfg.ConsumerHeartbeatMillis))
+	r.HeartbeatMillis = c.consumerWaits(g, m).interval(c.groupSetting(g.id, "consumer.heartbeat.interval.ms", c.cfg.ConsumerHeartbeatMillis))
 	full := q.MemberEpoch == joinEpoch || q.RebalanceMillis != -1 && (q.Topics != nil || q.Regex != nil) && q.Owned != nil
 	if full || fresh || !was.assigned.same(m.assigned) {
 		r.HasAssignment, r.Assigned = true, grouped(m.assigned, nil)
 	}
 	return nil
+}
+
+// consumerWaits is what a member waits for.
+func (c *core) consumerWaits(g *group, m *consumerMember) waiting {
+	cg := g.consumer
+	return waiting{
+		members: len(cg.members), others: m.state == memberUnreleased,
+		due: c.untilAssignment(cg.epoch, cg.targetEpoch, cg.targetAt, c.assignmentInterval(g)),
+	}
 }
 
 // enrol puts a member into the group as it is now, in place of what it was. If that, or the topics there are, changes what the

@@ -95,10 +95,13 @@ func (c *core) retargetIfDue(g *group) {
 	if c.view == nil || cg.targetEpoch >= cg.epoch {
 		return
 	}
-	interval := c.groupSetting(g.id, "consumer.assignment.interval.ms", c.cfg.ConsumerAssignmentMillis)
-	if intervalOver(cg.targetAt, interval, c.wall()) {
+	if intervalOver(cg.targetAt, c.assignmentInterval(g), c.wall()) {
 		c.retarget(g)
 	}
+}
+
+func (c *core) assignmentInterval(g *group) int64 {
+	return c.groupSetting(g.id, "consumer.assignment.interval.ms", c.cfg.ConsumerAssignmentMillis)
 }
 
 // intervalOver says whether another assignment may follow the one of that time; 0: there was none. A clock that was set back must

@@ -420,6 +420,7 @@ func showReply(r reply) string {
 		if x.HasAssignment {
 			out += " reads" + showTopics(x.Assigned)
 		}
+		out += showSoon(x.HeartbeatMillis)
 	case *ShareDescription, []ShareKey, *alteredShares, *deletedShares, *doomedShares:
 		out += showShareAnswer(x)
 	case *ConsumerHeartbeatResult:
@@ -427,6 +428,7 @@ func showReply(r reply) string {
 		if x.HasAssignment {
 			out += " reads" + showTopics(x.Assigned)
 		}
+		out += showSoon(x.HeartbeatMillis)
 	case *StreamsHeartbeatResult:
 		out += showStreamsResult(x, r.err)
 	case *StreamsDescription:
@@ -599,4 +601,12 @@ func TestSettingTheClockEndsNoSession(t *testing.T) {
 	if c.groups["h"] != nil {
 		t.Errorf("offsets of eight days ago: %+v", c.groups["h"])
 	}
+}
+
+// showSoon says when a member is to ask again, if that is not at its regular time.
+func showSoon(millis int32) string {
+	if millis == 0 || millis == DefaultConfig().ConsumerHeartbeatMillis {
+		return ""
+	}
+	return fmt.Sprintf(" again in %d ms", millis)
 }

@@ -96,12 +96,21 @@ func (c *core) shareBeat(q *ShareHeartbeatRequest, r *ShareHeartbeatResult) erro
 	m = c.shareReconcile(g, m, resubscribed)
 	c.shareSession(g, m.id)
 	r.MemberEpoch = m.epoch
-	r.HeartbeatMillis = int32(c.groupSetting(g.id, "share.heartbeat.interval.ms", c.cfg.ShareHeartbeatMillis))
 	if join || q.Topics != nil || !was.assigned.same(m.assigned) {
 		r.HasAssignment, r.Assigned = true, grouped(m.assigned, nil)
 	}
 	c.beginShares(g)
+	r.HeartbeatMillis = c.shareWaits(g).interval(c.groupSetting(g.id, "share.heartbeat.interval.ms", c.cfg.ShareHeartbeatMillis))
 	return nil
+}
+
+// shareWaits is what a member waits for: share-partitions that are being made are given out once they are ready.
+func (c *core) shareWaits(g *group) waiting {
+	sg := g.share
+	return waiting{
+		members: len(sg.members), others: len(sg.initializing) > 0,
+		due: c.untilAssignment(sg.epoch, sg.targetEpoch, sg.targetAt, c.shareInterval(g)),
+	}
 }
 
 // shareMember finds the member that a heartbeat comes from, or makes it.
@@ -231,7 +240,7 @@ func (c *core) assignmentPending(sg *shareGroup) bool {
 func (c *core) shareRetargetIfDue(g *group) {
 	sg := g.share
 	if c.view == nil || sg.targetEpoch >= sg.epoch ||
-		!intervalOver(sg.targetAt, c.groupSetting(g.id, "share.assignment.interval.ms", c.cfg.ShareAssignmentMillis), c.wall()) {
+		!intervalOver(sg.targetAt, c.shareInterval(g), c.wall()) {
 		return
 	}
 	was := sg.target
@@ -243,6 +252,10 @@ func (c *core) shareRetargetIfDue(g *group) {
 	}
 	sg.targetEpoch, sg.targetAt = sg.epoch, c.wall()
 	c.write(shareTargetEpochRecord(g.id, sg.targetEpoch, sg.targetAt))
+}
+
+func (c *core) shareInterval(g *group) int64 {
+	return c.groupSetting(g.id, "share.assignment.interval.ms", c.cfg.ShareAssignmentMillis)
 }
 
 // shareReconcile gives a member what its target is: it need not wait for anybody.

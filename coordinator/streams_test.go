@@ -189,6 +189,7 @@ func showStreamsResult(x *StreamsHeartbeatResult, err error) string {
 			out += "}"
 		}
 	}
+	out += showSoon(x.HeartbeatMillis)
 	for _, t := range x.creating {
 		out += fmt.Sprintf("\n   make %s with %d", t.Name, t.Partitions)
 		for _, c := range t.Configs {

@@ -10,7 +10,7 @@ import (
 func (c *core) streamsAnswer(b *streamsEntry, r *StreamsHeartbeatResult) {
 	sg, m := b.sg, b.m
 	r.MemberEpoch = m.epoch
-	r.HeartbeatMillis = int32(c.groupSetting(b.g.id, "streams.heartbeat.interval.ms", c.cfg.StreamsHeartbeatMillis))
+	r.HeartbeatMillis = c.streamsWaits(b).interval(c.groupSetting(b.g.id, "streams.heartbeat.interval.ms", c.cfg.StreamsHeartbeatMillis))
 	r.TaskOffsetMillis, r.RecoveryLag = taskOffsetMillis, recoveryLag
 	changed := !b.old.assigned.same(m.assigned)
 	// A member that says it has something else may not have had the answer that told it: Kafka leaves it so until the next change,
@@ -37,6 +37,22 @@ func (c *core) streamsAnswer(b *streamsEntry, r *StreamsHeartbeatResult) {
 		b.note(StatusMissingClientTags, "Missing required client tags for rack-aware standby assignment: [%s]. Configure them via 'client.tag.<tagKey>' in your Streams config.", strings.Join(missing, ", "))
 	}
 	r.Status = b.status
+}
+
+// streamsWaits is what the member waits for. While topics are missing it is told the regular interval: Kafka Streams counts in it
+// how long it bears with that.
+func (c *core) streamsWaits(b *streamsEntry) waiting {
+	sg := b.sg
+	w := waiting{members: len(sg.members), due: -1}
+	switch {
+	case b.configured.problem != nil:
+	case sg.delayed:
+		w.due = c.untilTimer(timerKey{kind: timerJoin, group: b.g.id})
+	default:
+		w.others = b.m.state == memberUnreleased
+		w.due = c.untilAssignment(sg.epoch, sg.targetEpoch, sg.assigned, c.streamsInterval(b.g))
+	}
+	return w
 }
 
 // holds says whether both are the same tasks, whenever they were assigned.

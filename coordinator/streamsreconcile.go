@@ -77,7 +77,7 @@ func (c *core) streamsTarget(b *streamsEntry) taskSets {
 		b.note(StatusAssignmentDelayed, "Assignment delayed due to the configured initial rebalance delay.")
 		return newTaskSets()
 	case sg.targetEpoch >= sg.epoch:
-	case !intervalOver(sg.assigned, c.groupSetting(b.g.id, "streams.assignment.interval.ms", c.cfg.StreamsIntervalMillis), c.wall()):
+	case !intervalOver(sg.assigned, c.streamsInterval(b.g), c.wall()):
 		b.note(StatusAssignmentDelayed, "Assignment delayed due to the configured assignment interval.")
 	default:
 		c.streamsRetarget(b.g)
@@ -86,6 +86,10 @@ func (c *core) streamsTarget(b *streamsEntry) taskSets {
 		return target
 	}
 	return newTaskSets()
+}
+
+func (c *core) streamsInterval(g *group) int64 {
+	return c.groupSetting(g.id, "streams.assignment.interval.ms", c.cfg.StreamsIntervalMillis)
 }
 
 // streamsRetarget works out who is to run what in the group's epoch. While topics are missing nobody runs anything.

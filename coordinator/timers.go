@@ -60,6 +60,14 @@ func (t *timers) cancel(key timerKey) {
 	}
 }
 
+// at is when key is scheduled, if it is.
+func (t *timers) at(key timerKey) (int64, bool) {
+	if one := t.by[key]; one != nil {
+		return one.at, true
+	}
+	return 0, false
+}
+
 // due takes the earliest timer that is not later than now.
 func (t *timers) due(now int64) (timerKey, bool) {
 	if len(t.heap) == 0 || t.heap[0].at > now {
