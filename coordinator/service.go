@@ -99,9 +99,23 @@ func (c *service) close(ctx context.Context) error {
 // now is milliseconds that pass evenly, whatever becomes of the time of day.
 func (c *service) now() int64 { return int64(time.Since(c.began) / time.Millisecond) }
 
+// view is the topics as of the newest image. Machines go by that and not by what the subscription told last: who has changed a
+// setting or made a topic, and heard that it is done, may ask on the next line for what depends on it.
+func (c *service) view() *topicsView {
+	for {
+		img, was := c.meta.Image(), c.topics.Load()
+		if was != nil && (was.img == img || was.img.Index >= img.Index) {
+			return was
+		}
+		if next := was.next(img); c.topics.CompareAndSwap(was, next) {
+			return next
+		}
+	}
+}
+
 // image takes a new metadata image.
-func (c *service) image(_, next *meta.Image) {
-	c.topics.Store(c.topics.Load().next(next))
+func (c *service) image(*meta.Image, *meta.Image) {
+	c.view()
 	select {
 	case c.wake <- struct{}{}:
 	default:

@@ -169,7 +169,7 @@ func (s *shard) load(epoch int32) bool {
 		return false
 	}
 	core.setSkew(time.Now().UnixMilli() - s.c.now())
-	core.setTopics(s.c.topics.Load())
+	core.setTopics(s.c.view())
 	core.loaded(s.c.now())
 	s.core, s.epoch, s.failed = core, epoch, 0
 	s.publish()
@@ -256,7 +256,7 @@ func (s *shard) retryIn() time.Duration {
 func (s *shard) turn(first *call) {
 	now, wall := s.c.now(), time.Now().UnixMilli()
 	s.core.setSkew(wall - now)
-	s.core.setTopics(s.c.topics.Load())
+	s.core.setTopics(s.c.view())
 	s.core.tick(now)
 	var out effects
 	bytes := 0
@@ -282,6 +282,7 @@ func (s *shard) turn(first *call) {
 		if q.taken.CompareAndSwap(false, true) {
 			s.tickets++
 			s.waiting[s.tickets] = q
+			s.core.setTopics(s.c.view()) // at least as new as what the asker has seen
 			s.core.step(event{ticket: s.tickets, newID: newUUID(), body: q.body}, now)
 		}
 		q = nil

@@ -2,6 +2,7 @@ package parity
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -94,7 +95,7 @@ func streamsReady(s *session, group, member string, epoch int32) *kmsg.StreamsGr
 			epoch = last.MemberEpoch
 		}
 		if len(last.Status) > 0 || len(last.ActiveTasks) == 0 {
-			return errors.New("not yet")
+			return fmt.Errorf("not yet: %+v", last)
 		}
 		return nil
 	})
