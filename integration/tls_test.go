@@ -88,6 +88,10 @@ func TestAClusterRunsWhollyOverTLS(t *testing.T) {
 		fetches.EachRecord(func(r *kgo.Record) { seen[string(r.Value)] = true })
 	}
 
+	// A further node asks the others, over TLS, to be let in.
+	c.Join(4, nil)
+	c.WaitInSync(time.Minute, "events")
+
 	strangersGetNothing(t, a, c)
 	plainClientsHaveTheirOwnListener(t, c)
 }
@@ -105,7 +109,7 @@ func plainClientsHaveTheirOwnListener(t *testing.T, c *nodetest.Cluster) {
 	}
 	defer cl.Close()
 	m, err := kmsg.NewPtrMetadataRequest().RequestWith(ctx, cl)
-	if err != nil || len(m.Brokers) != 3 {
+	if err != nil || len(m.Brokers) != 4 {
 		t.Fatalf("%+v, %v", m, err)
 	}
 	for _, b := range m.Brokers {
@@ -164,7 +168,7 @@ func strangersGetNothing(t *testing.T, a *securetest.Authority, c *nodetest.Clus
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if _, err := conn.Write([]byte{0, 0x81, 0xa4}); err != nil {
+	if _, err := conn.Write([]byte{0, 0x81, 0xa4, 0x54, 0x65, 0x72, 0x6d, 1}); err != nil {
 		t.Fatal(err)
 	}
 	if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {

@@ -106,7 +106,7 @@ func TestTheQuorumTurnsStrangersAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := c.Write([]byte{0, 0x81, 0xa4}); err != nil {
+	if _, err := c.Write([]byte{0, 0x81, 0xa4, 0x54, 0x65, 0x72, 0x6d, 1}); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
