@@ -255,6 +255,19 @@ func TestAppendAndReadAllocateAFixedFew(t *testing.T) {
 			if n > 2 {
 				t.Errorf("read allocates %v times", n)
 			}
+			last, ok, err := l.MaxTimestamp()
+			if err != nil || !ok {
+				t.Fatal(ok, err)
+			}
+			n = testing.AllocsPerRun(500, func() {
+				if got, ok, err := l.OffsetForTime(last.Timestamp); err != nil || !ok || got.Timestamp < last.Timestamp {
+					t.Fatalf("%+v, %v, %v", got, ok, err)
+				}
+			})
+			t.Logf("lookup: %v allocations", n)
+			if n > 2 {
+				t.Errorf("a lookup by time allocates %v times", n)
+			}
 		})
 	}
 }

@@ -102,6 +102,28 @@ func TestSeekCostsTwoObjectReadsAtAnySize(t *testing.T) {
 	}
 }
 
+// TestSeekAllocatesAFixedFew holds a lookup whose chunks are cached to a few
+// allocations, whatever is in the archive.
+func TestSeekAllocatesAFixedFew(t *testing.T) {
+	for _, n := range []int{10, 10_000} {
+		mem := objstore.NewMem(0)
+		w := bigArchive(t, mem, "", n, max(1, n/5))
+		r := openTest(t, testConfig(t), mem, "").Partition(testPartition)
+		want := w.records[len(w.records)/2]
+		lookup := func() {
+			if got, ok, err := r.OffsetForTime(t.Context(), want.Timestamp, 0); err != nil || !ok || got != want {
+				t.Fatalf("%v %v %v, want %v", got, ok, err, want)
+			}
+		}
+		lookup()
+		if allocs := testing.AllocsPerRun(200, lookup); allocs > 6 {
+			t.Errorf("%d segments: a lookup allocates %v times", n, allocs)
+		} else {
+			t.Logf("%d segments: %v allocations", n, allocs)
+		}
+	}
+}
+
 func BenchmarkOffsetForTime(b *testing.B) {
 	for _, n := range []int{10, 1000, 100_000} {
 		b.Run(fmt.Sprintf("segments=%d", n), func(b *testing.B) {

@@ -182,9 +182,17 @@ func readJournal(path string) (map[logKey]*journalState, error) {
 	if err != nil {
 		return nil, err
 	}
+	states, err := parseJournal(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return states, nil
+}
+
+func parseJournal(b []byte) (map[logKey]*journalState, error) {
 	const header, record = 16, 120
 	if len(b) < header || string(b[:8]) != "VARVEJNL" || binary.BigEndian.Uint32(b[8:]) != 1 {
-		return nil, fmt.Errorf("%s is no journal of version 1", path)
+		return nil, errors.New("no journal of version 1")
 	}
 	states := map[logKey]*journalState{}
 	for b = b[header:]; len(b) >= record; b = b[record:] {
@@ -303,6 +311,10 @@ func readChain(path string) ([]epochStart, error) {
 	if err != nil {
 		return nil, err
 	}
+	return parseChain(b)
+}
+
+func parseChain(b []byte) ([]epochStart, error) {
 	if len(b) < 16 || string(b[:4]) != "VEPC" || binary.BigEndian.Uint16(b[4:]) != 1 {
 		return nil, errors.New("leader-epochs is no file of version 1")
 	}

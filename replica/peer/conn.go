@@ -55,7 +55,17 @@ func dial(ctx context.Context, address string, cfg Config, fs *frames) (*Conn, e
 	if err != nil {
 		return nil, fmt.Errorf("%w: connect to %s: %w", ErrNotSent, address, err)
 	}
-	c := &Conn{
+	c := newConn(nc, address, cfg, fs)
+	c.wg.Go(c.read)
+	if err := c.greet(ctx); err != nil {
+		c.Close()
+		return nil, fmt.Errorf("%w: greet %s: %w", ErrNotSent, address, err)
+	}
+	return c, nil
+}
+
+func newConn(nc net.Conn, address string, cfg Config, fs *frames) *Conn {
+	return &Conn{
 		cfg: cfg, address: address, nc: nc, frames: fs,
 		format:  kmsg.NewRequestFormatter(kmsg.FormatterClientID(cfg.ClientID)),
 		slots:   make(chan struct{}, cfg.InFlightMax),
@@ -64,12 +74,6 @@ func dial(ctx context.Context, address string, cfg Config, fs *frames) (*Conn, e
 		pending: map[int32]*call{},
 		silent:  map[int32]struct{}{},
 	}
-	c.wg.Go(c.read)
-	if err := c.greet(ctx); err != nil {
-		c.Close()
-		return nil, fmt.Errorf("%w: greet %s: %w", ErrNotSent, address, err)
-	}
-	return c, nil
 }
 
 // greet asks what the peer serves.
