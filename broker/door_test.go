@@ -335,3 +335,47 @@ func TestWhatBrokersAskOfEachOtherIsNotAnsweredAtADoorForClients(t *testing.T) {
 	other.send(beat)
 	other.closed()
 }
+
+// BenchmarkFetch reads what is on disk again and again, in plain text by sendfile and over TLS: a megabyte of one partition, or
+// a little of each of many.
+func BenchmarkFetch(b *testing.B) {
+	s := startStack(b, map[string]string{"varve.durability": "replicated"})
+	id := dial(b, s.addr).create(newTopic("events", 16))
+	produce := func(partition int32, records int) {
+		values := make([]string, records)
+		for i := range values {
+			values[i] = strings.Repeat("x", 900)
+		}
+		q := produceRequest(13, 1, "", id, map[int32][]byte{partition: oneBatch(b, values...)})
+		if got := dial(b, s.addr).ask(q).(*kmsg.ProduceResponse).Topics[0].Partitions[0]; got.ErrorCode != 0 {
+			b.Fatalf("%+v", got)
+		}
+	}
+	for range 8 {
+		produce(0, 150)
+	}
+	var many []wanted
+	for i := int32(1); i < 16; i++ {
+		produce(i, 8)
+		many = append(many, wanted{index: i})
+	}
+	server, keys := testKeys(b, conf.ClientAuthNone)
+	address := s.openDoor(b, Door{TLS: server.Server()})
+	for _, parts := range [][]wanted{{{index: 0}}, many} {
+		for name, c := range map[string]*client{"plain": dial(b, s.addr), "tls": dialTLS(b, address, keys)} {
+			b.Run(fmt.Sprintf("%s/partitions=%d", name, len(parts)), func(b *testing.B) {
+				q := fetchRequest(13, "", id, parts...)
+				q.SessionEpoch = -1
+				b.ReportAllocs()
+				for b.Loop() {
+					c.send(q)
+					_, got, err := c.receive()
+					if err != nil || len(got) < 64<<10 {
+						b.Fatalf("%d bytes, %v", len(got), err)
+					}
+					b.SetBytes(int64(len(got)))
+				}
+			})
+		}
+	}
+}
