@@ -164,7 +164,9 @@ func (s *Server) produceOne(r *request, op *produceOp, at int, t *kmsg.ProduceRe
 		}
 		err = nil
 	}
+	s.stats.produced.Add(1)
 	if err != nil {
+		s.stats.produceFailed.Add(1)
 		part.recErrors = done.RecordErrors
 		if reached && tellsLogStart(err) {
 			part.logStart = done.LogStart
@@ -172,6 +174,7 @@ func (s *Server) produceOne(r *request, op *produceOp, at int, t *kmsg.ProduceRe
 		s.produceError(r, part, t, err)
 		return
 	}
+	s.stats.messagesIn.Add(done.LastOffset - done.BaseOffset + 1)
 	part.base, part.logTime, part.logStart = done.BaseOffset, done.LogAppendTime, done.LogStart
 	if op.req.Acks != -1 {
 		return

@@ -104,6 +104,9 @@ func (s *Server) fetch(r *request) error {
 	}
 	maxBytes := min(int(max(q.MaxBytes, 0)), s.cfg.FetchBytesMax)
 	minBytes := min(int(q.MinBytes), maxBytes)
+	if op.replica < 0 {
+		s.stats.fetched.Add(int64(len(op.targets)))
+	}
 	if op.err == codeNone && len(op.targets) > 0 {
 		deadline := time.Now().Add(time.Duration(max(q.MaxWaitMillis, 0)) * time.Millisecond)
 		if err := s.fetchUntil(r, op, minBytes, maxBytes, deadline); err != nil {
@@ -327,6 +330,9 @@ func (s *Server) fetchError(r *request, op *fetchOp, t *fetchTarget, err error) 
 	if err == nil {
 		t.known = true
 		return
+	}
+	if op.replica < 0 {
+		s.stats.fetchFailed.Add(1)
 	}
 	t.code = s.codeOf(r, err)
 	offsets := t.res

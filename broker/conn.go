@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -68,7 +69,8 @@ type request struct {
 	flexible bool
 	corr     int32
 	client   string
-	body     []byte // a slice of the frame
+	body     []byte    // a slice of the frame
+	since    time.Time // when it had been read
 	answered bool
 
 	// Of requests that the controller decides (forward.go).
@@ -252,7 +254,7 @@ func (c *conn) handle(b []byte) (keep bool, err error) {
 	}
 	c.req = request{
 		c: c, ctx: c.ctx, api: a, version: h.version, flexible: flexible,
-		corr: h.correlation, client: c.client, body: body,
+		corr: h.correlation, client: c.client, body: body, since: time.Now(),
 	}
 	defer c.recoverHandler(&err)
 	s.stats.requests[a.key].Add(1)
@@ -311,12 +313,14 @@ func (r *request) send(resp kmsg.Response) error {
 // reply answers the request with p, which must be finished.
 func (r *request) reply(p *reply) error {
 	r.answered = true
+	p.key, p.since = r.api.key, r.since
 	return r.c.push(p, true)
 }
 
 // later reserves the request's place among the answers for p, which complete() will finish.
 func (r *request) later(p *reply) error {
 	r.answered = true
+	p.key, p.since = r.api.key, r.since
 	return r.c.push(p, false)
 }
 
@@ -398,6 +402,9 @@ func (c *conn) flush() {
 		c.space.Signal()
 		c.mu.Unlock()
 		err := c.write(batch[:k])
+		if err == nil {
+			c.srv.stats.answered(batch[:k])
+		}
 		for i := range k {
 			batch[i].free()
 			batch[i] = nil

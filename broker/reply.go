@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -25,6 +26,9 @@ type reply struct {
 	spans []span
 	wait  waiting // what will finish it; nil when nothing is outstanding
 	done  bool    // guarded by conn.mu: may be written
+
+	key   int16     // of the request
+	since time.Time // when it had been read; zero: it is not measured
 }
 
 type span struct {

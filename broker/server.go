@@ -279,6 +279,20 @@ type counters struct {
 	bytesIn, bytesOut                  atomic.Int64
 	handshakesFailed                   atomic.Int64
 	requests                           [keyMax + 1]atomic.Int64
+	latency                            [keyMax + 1]latency
+	messagesIn                         atomic.Int64
+	produced, produceFailed            atomic.Int64
+	fetched, fetchFailed               atomic.Int64
+}
+
+// answered notes how long the requests took whose answers have been written.
+func (c *counters) answered(batch []*reply) {
+	now := time.Now()
+	for _, p := range batch {
+		if !p.since.IsZero() {
+			c.latency[p.key].add(now.Sub(p.since))
+		}
+	}
 }
 
 // Stats is a snapshot of what the front door has done and holds.
@@ -291,7 +305,11 @@ type Stats struct {
 	RequestBytesHeld           int64 // of the request budget
 	FetchSessions              int
 	Shares                     ShareStats
-	Requests                   map[string]int64 // by API name
+	MessagesIn                 int64              // records appended for clients
+	Produced, ProduceFailed    int64              // partitions that produce requests named, and those of them that were refused
+	Fetched, FetchFailed       int64              // the same of clients' fetches
+	Requests                   map[string]int64   // by API name
+	Latencies                  map[string]Latency // by API name, of those that were ever asked
 }
 
 // Stats returns a snapshot.
@@ -303,11 +321,16 @@ func (s *Server) Stats() Stats {
 		Connections: conns, Accepted: s.stats.accepted.Load(), Refused: s.stats.refused.Load(),
 		Expired: s.stats.expired.Load(), HandshakesFailed: s.stats.handshakesFailed.Load(), Panics: s.stats.panics.Load(),
 		BytesIn: s.stats.bytesIn.Load(), BytesOut: s.stats.bytesOut.Load(),
-		RequestBytesHeld: s.budgets.used(), FetchSessions: s.sessions.len(), Shares: s.shares.statistics(), Requests: map[string]int64{},
+		RequestBytesHeld: s.budgets.used(), FetchSessions: s.sessions.len(), Shares: s.shares.statistics(), Requests: map[string]int64{}, Latencies: map[string]Latency{},
+		MessagesIn: s.stats.messagesIn.Load(), Produced: s.stats.produced.Load(), ProduceFailed: s.stats.produceFailed.Load(),
+		Fetched: s.stats.fetched.Load(), FetchFailed: s.stats.fetchFailed.Load(),
 	}
 	for k, a := range s.table.byKey {
 		if a != nil {
 			st.Requests[a.name] = s.stats.requests[k].Load()
+			if st.Requests[a.name] > 0 {
+				st.Latencies[a.name] = s.stats.latency[k].snapshot()
+			}
 		}
 	}
 	return st

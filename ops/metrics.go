@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/varvelog/varve/broker"
 	"github.com/varvelog/varve/replica"
 	"github.com/varvelog/varve/tier/objstore"
 )
@@ -50,6 +51,11 @@ var (
 	elections         = counter("kafka_controller_controllerstats_leaderelections_total", "Elections that this node has decided on since it started.")
 	uncleanElections  = counter("kafka_controller_controllerstats_uncleanleaderelections_total", "Elections that may have lost acknowledged records, of those that this node has decided on since it started.")
 	partitionCount    = gauge("kafka_server_replicamanager_partitioncount", "Partitions this node holds.")
+	underReplicated   = gauge("kafka_server_replicamanager_underreplicatedpartitions", "Partitions this node leads whose in-sync set lacks a replica.")
+	underMin          = gauge("kafka_server_replicamanager_underminisrpartitioncount", "Partitions this node leads with fewer in-sync replicas than min.insync.replicas: acks=all is refused.")
+	atMin             = gauge("kafka_server_replicamanager_atminisrpartitioncount", "Partitions this node leads with no more in-sync replicas than min.insync.replicas.")
+	isrShrinks        = counter("kafka_server_replicamanager_isrshrinks_total", "In-sync sets of partitions led here that lost a member.")
+	isrExpands        = counter("kafka_server_replicamanager_isrexpands_total", "In-sync sets of partitions led here that won a member.")
 	leaderCount       = gauge("kafka_server_replicamanager_leadercount", "Partitions this node leads and serves.")
 	offlineReplicas   = gauge("kafka_server_replicamanager_offlinereplicacount", "Partitions this node holds but cannot serve.")
 
@@ -72,6 +78,7 @@ var (
 	copyLagBytes   = gauge("kafka_server_brokertopicmetrics_remotecopylagbytes", "Local bytes of a topic that are not in the bucket.", "topic")
 	copyLagSegs    = gauge("kafka_server_brokertopicmetrics_remotecopylagsegments", "Sealed segments of a topic that are not in the bucket.", "topic")
 	atRisk         = gauge("varve_tier_atriskseconds", "How long the oldest record that is only on local disk has waited, by topic.", "topic")
+	deleteLag      = gauge("kafka_server_brokertopicmetrics_remotedeletelagsegments", "Objects of a topic that are marked and wait for their deletion.", "topic")
 	stuck          = gauge("varve_tier_stuckpartitions", "Partitions with work for the bucket that make no progress.")
 
 	storeRequests = counter("varve_store_requests_total", "Requests to the bucket as they are billed.", "op")
@@ -99,6 +106,12 @@ var (
 	handshakes  = counter("varve_tls_handshakes_failed_total", "TLS connections that came to nothing.")
 	certificate = gauge("varve_tls_certificate_expiry_timestamp_seconds", "When the certificate of a listener expires, in seconds since 1970.", "listener")
 	panics      = counter("varve_handler_panics_total", "Requests whose handler failed badly; each is a defect.")
+	messagesIn  = counter("kafka_server_brokertopicmetrics_messagesin_total", "Records appended for clients.")
+	produced    = counter("kafka_server_brokertopicmetrics_totalproducerequests_total", "Partitions that produce requests named.")
+	produceBad  = counter("kafka_server_brokertopicmetrics_failedproducerequests_total", "Of those, the ones that were refused.")
+	fetched     = counter("kafka_server_brokertopicmetrics_totalfetchrequests_total", "Partitions that clients' fetch requests asked for, those of their sessions included.")
+	fetchBad    = counter("kafka_server_brokertopicmetrics_failedfetchrequests_total", "Partitions that clients' fetches were refused.")
+	totalTime   = prometheus.NewDesc("kafka_network_requestmetrics_totaltime_seconds", "How long requests took, from when they had been read until their answers were written; waiting for records, replicas and members included (Kafka's TotalTimeMs).", []string{"request"}, nil)
 	bytesIn     = counter("kafka_server_brokertopicmetrics_bytesin_total", "Bytes received from clients.")
 	bytesOut    = counter("kafka_server_brokertopicmetrics_bytesout_total", "Bytes sent to clients.")
 	heldBytes   = gauge("varve_request_heldbytes", "Bytes of requests held now.")
@@ -133,6 +146,17 @@ func (r *rooms) Collect(ch chan<- prometheus.Metric) {
 	r.disk(ch)
 }
 
+// histogram is a latency with its buckets added up, as Prometheus has them.
+func histogram(desc *prometheus.Desc, l broker.Latency, labels ...string) prometheus.Metric {
+	buckets, sum := make(map[float64]uint64, len(broker.LatencyBounds)), uint64(0)
+	for i, bound := range broker.LatencyBounds {
+		sum += uint64(l.Counts[i])
+		buckets[bound.Seconds()] = sum
+	}
+	sum += uint64(l.Counts[len(broker.LatencyBounds)])
+	return prometheus.MustNewConstHistogram(desc, sum, l.Sum.Seconds(), buckets, labels...)
+}
+
 func truth(b bool) float64 {
 	if b {
 		return 1
@@ -160,6 +184,7 @@ type topicSum struct{ raw, stored, segments int64 }
 
 func (r *rooms) partitions(ch chan<- prometheus.Metric) {
 	held, led, offline := 0, 0, 0
+	under, belowMin, justMin := 0, 0, 0
 	sums := map[string]topicSum{}
 	for _, p := range r.deps.Replica.Partitions() {
 		d := p.Describe()
@@ -167,6 +192,15 @@ func (r *rooms) partitions(ch chan<- prometheus.Metric) {
 		switch {
 		case d.Leads:
 			led++
+			if d.UnderReplicated {
+				under++
+			}
+			switch {
+			case d.SpareISR < 0:
+				belowMin++
+			case d.SpareISR == 0:
+				justMin++
+			}
 		case d.Err != nil:
 			offline++
 		}
@@ -179,6 +213,12 @@ func (r *rooms) partitions(ch chan<- prometheus.Metric) {
 	}
 	partitionCount.send(ch, float64(held))
 	leaderCount.send(ch, float64(led))
+	underReplicated.send(ch, float64(under))
+	underMin.send(ch, float64(belowMin))
+	atMin.send(ch, float64(justMin))
+	shrinks, expands := r.deps.Replica.ISRChanges()
+	isrShrinks.send(ch, float64(shrinks))
+	isrExpands.send(ch, float64(expands))
 	offlineReplicas.send(ch, float64(offline))
 	for topic, sum := range sums {
 		remoteSize.send(ch, float64(sum.raw), topic)
@@ -217,6 +257,7 @@ func (r *rooms) tiering(ch chan<- prometheus.Metric) {
 		l := lags[st.Partition.Topic]
 		l.bytes += st.LagBytes
 		l.segments += int64(st.LagSegments)
+		l.marked += int64(st.Marked)
 		l.seconds = max(l.seconds, st.AtRiskSeconds)
 		lags[st.Partition.Topic] = l
 		if st.Stuck {
@@ -226,6 +267,7 @@ func (r *rooms) tiering(ch chan<- prometheus.Metric) {
 	for topic, l := range lags {
 		copyLagBytes.send(ch, float64(l.bytes), topic)
 		copyLagSegs.send(ch, float64(l.segments), topic)
+		deleteLag.send(ch, float64(l.marked), topic)
 		atRisk.send(ch, l.seconds, topic)
 	}
 	stuck.send(ch, float64(halted))
@@ -260,6 +302,7 @@ func (r *rooms) archive(ch chan<- prometheus.Metric) {
 
 // lag is how far a topic's offload is behind.
 type lag struct {
+	marked          int64
 	bytes, segments int64
 	seconds         float64
 }
@@ -269,6 +312,14 @@ func (r *rooms) frontDoor(ch chan<- prometheus.Metric) {
 	for api, n := range s.Requests {
 		requests.send(ch, float64(n), api)
 	}
+	for api, l := range s.Latencies {
+		ch <- histogram(totalTime, l, api)
+	}
+	messagesIn.send(ch, float64(s.MessagesIn))
+	produced.send(ch, float64(s.Produced))
+	produceBad.send(ch, float64(s.ProduceFailed))
+	fetched.send(ch, float64(s.Fetched))
+	fetchBad.send(ch, float64(s.FetchFailed))
 	connections.send(ch, float64(s.Connections))
 	refused.send(ch, float64(s.Refused))
 	expired.send(ch, float64(s.Expired))

@@ -18,6 +18,11 @@ type Description struct {
 	Err         error // why it is not served here; nil when it leads
 	LeaderEpoch int32
 	ISR         []int32
+	// Of a partition that is led here: whether replicas are missing from the
+	// in-sync set, and how many more members it has than min.insync.replicas asks
+	// for (below 0: acks=all is refused).
+	UnderReplicated bool
+	SpareISR        int
 
 	LogStart, LocalStart      int64
 	LastStable, HighWatermark int64
@@ -50,6 +55,10 @@ func (p *Partition) Describe() Description {
 	d.HotBytes, _ = p.log.SizeBytes()
 	p.mu.Lock()
 	d.ISR = append(d.ISR, p.isr.InSync()...)
+	if d.Leads {
+		d.UnderReplicated = len(d.ISR) < len(role.replicas)
+		d.SpareISR = len(d.ISR) - p.isr.EffectiveMin()
+	}
 	d.Acks = p.commits.len()
 	p.mu.Unlock()
 	if p.remote == nil {

@@ -43,6 +43,7 @@ func (p *Partition) leadLocked(l isr.Leadership) error {
 		before := p.isr.InSync()
 		p.settle(p.isr.Update(l))
 		if !slices.Equal(before, l.ISR) {
+			p.m.isrChanges.note(before, l.ISR)
 			p.logger().Info("in-sync set changed", "from", before, "to", l.ISR, "partition_epoch", l.PartitionEpoch)
 		}
 		if len(l.Replicas) > 1 || l.Recovering {

@@ -49,15 +49,16 @@ type Manager struct {
 
 	retention, compaction keeper
 
-	broker    atomic.Pointer[conf.Broker] // with the dynamic settings of the newest image
-	fetchers  map[int32]*fetcher          // by the broker they fetch from; mu guards the map
-	proposals proposals
-	cuts      chan struct{} // truncations under way
-	rebuilds  chan struct{} // rebuilds under way
-	mendSpace chan struct{} // what damaged ranges that are being mended take, in units of mendFetchMax
-	mendTurn  chan struct{} // who waits for that
-	mendMax   int64         // bytes of one of them
-	throttle  Throttle      // follower.replication.throttled.rate
+	broker     atomic.Pointer[conf.Broker] // with the dynamic settings of the newest image
+	fetchers   map[int32]*fetcher          // by the broker they fetch from; mu guards the map
+	proposals  proposals
+	cuts       chan struct{} // truncations under way
+	rebuilds   chan struct{} // rebuilds under way
+	mendSpace  chan struct{} // what damaged ranges that are being mended take, in units of mendFetchMax
+	mendTurn   chan struct{} // who waits for that
+	mendMax    int64         // bytes of one of them
+	isrChanges isrChanges
+	throttle   Throttle // follower.replication.throttled.rate
 }
 
 // cutsMax and rebuildsMax bound how many partitions change their logs at a leader's word at once. The latter wait for the
