@@ -54,6 +54,7 @@ type Node struct {
 	presides  chan struct{} // closed when this node is controller for the first time
 	presiding sync.Once
 
+	asked  atomic.Int64  // answers that raft owes
 	halted chan struct{} // closed when raft has stopped; halt is its error then
 	halt   error
 	full   chan struct{} // a snapshot is due
@@ -456,8 +457,32 @@ func (n *Node) fail(err error) {
 // does: only the first call of Shutdown gives a future that waits.
 func (n *Node) stopRaft() {
 	<-n.ctx.Done()
+	n.answerAsked()
 	n.halt = n.raft.Shutdown().Error()
 	close(n.halted)
+}
+
+// answerMax is how long raft goes on for answers that are still owed when the node stops. Without a quorum there will be none,
+// and then raft's end gives them.
+const answerMax = 500 * time.Millisecond
+
+// answerAsked waits until raft has answered what it was asked. Entries that are committed and on their way to the state machine
+// when raft stops are never answered: whoever waits would wait for ever.
+func (n *Node) answerAsked() {
+	if n.failure.Load() != nil {
+		return
+	}
+	limit := time.NewTimer(answerMax)
+	defer limit.Stop()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for n.asked.Load() > 0 {
+		select {
+		case <-tick.C:
+		case <-limit.C:
+			return
+		}
+	}
 }
 
 func (n *Node) err() error {

@@ -60,6 +60,11 @@ func (n *Node) catchUp() error {
 	if n.term == term {
 		return nil
 	}
+	n.asked.Add(1)
+	defer n.asked.Add(-1)
+	if err := n.err(); err != nil {
+		return err
+	}
 	if err := n.raft.Barrier(n.cfg.ProposeTimeout).Error(); err != nil {
 		return errors.Join(ErrNotController, err, n.err())
 	}
@@ -79,6 +84,11 @@ func (n *Node) Propose(ctx context.Context, c Command) (*Image, error) {
 }
 
 func (n *Node) commit(ctx context.Context, c Command) (*Image, error) {
+	n.asked.Add(1)
+	defer n.asked.Add(-1)
+	if err := n.err(); err != nil {
+		return nil, err
+	}
 	future := n.raft.Apply(c.Encode(), n.cfg.ProposeTimeout)
 	if err := n.await(ctx, future); err != nil {
 		return nil, err
@@ -90,7 +100,11 @@ func (n *Node) commit(ctx context.Context, c Command) (*Image, error) {
 // await waits for raft's answer to something that was handed to the log.
 func (n *Node) await(ctx context.Context, future raft.Future) error {
 	done := make(chan error, 1)
-	go func() { done <- future.Error() }() // ends when the entry is committed or raft gives up
+	n.asked.Add(1)
+	go func() { // ends when the entry is committed or raft gives up
+		defer n.asked.Add(-1)
+		done <- future.Error()
+	}()
 	var err error
 	select {
 	case err = <-done:
