@@ -38,6 +38,7 @@ type conn struct {
 	req       request
 	client    string // last client id, so that it is not made anew for each request
 	known     bool   // ApiVersions or any other request was answered: the small cap is over
+	worked    bool   // a request came that is no part of a client's dial
 	appending bool   // a panic now must not be survived
 	beats     heartbeats
 	shares    bool // share sessions began here: they end with the connection
@@ -113,6 +114,10 @@ func (c *conn) serve() {
 		}
 		if c.srv.isDraining() {
 			c.settle()
+			if !c.worked {
+				reset(c.sock)
+				return
+			}
 			c.farewell()
 			return
 		}
@@ -124,6 +129,15 @@ func (c *conn) serve() {
 			c.srv.log.Warn("connection closed", "client", c.remote, "client_id", c.client, "err", err)
 		}
 		return
+	}
+}
+
+// reset has a connection end with a reset instead of an orderly end. A client that is hung up on before the first answer after its
+// dial, which ends with ApiVersions, takes that for a refusal of who it is (franz-go does, and gives up); a reset it takes for
+// what it is, and comes again. Nothing is lost by it: nobody waits for an answer on such a connection.
+func reset(nc net.Conn) {
+	if t, ok := nc.(*net.TCPConn); ok {
+		t.SetLinger(0)
 	}
 }
 
@@ -261,6 +275,7 @@ func (c *conn) handle(b []byte) (keep bool, err error) {
 	if err := c.admitted(a); err != nil {
 		return false, err
 	}
+	c.worked = c.worked || a.key != keyApiVersions
 	if a.forwarded {
 		err = s.decide(&c.req, b)
 	} else {

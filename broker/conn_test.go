@@ -2,8 +2,10 @@ package broker
 
 import (
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
+	"syscall"
 	"testing"
 	"time"
 
@@ -378,5 +380,29 @@ func TestPanicBesideAHandlerEndsOnlyItsPartition(t *testing.T) {
 	}
 	if n := s.Stats().Panics; n != 2 {
 		t.Fatalf("%d panics counted", n)
+	}
+}
+
+// TestStoppingServerResetsWhoHasAskedNothing hangs up in an orderly way only on who has had an answer: others would take that for a
+// refusal, and not come again.
+func TestStoppingServerResetsWhoHasAskedNothing(t *testing.T) {
+	s := startServer(t, nil)
+	fresh, versions, worked := dial(t, s.addr), dial(t, s.addr), dial(t, s.addr)
+	ask := kmsg.NewPtrApiVersionsRequest()
+	ask.SetVersion(0)
+	versions.ask(ask)
+	worked.ask(fetchRequest(18, "events", s.parts.add("events", 1), wanted{}))
+	eventually(t, "all are accepted", func() bool { return s.stats.accepted.Load() == 3 })
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		c    *client
+		want error
+	}{"asked nothing": {fresh, syscall.ECONNRESET}, "asked for versions": {versions, syscall.ECONNRESET}, "worked": {worked, io.EOF}} {
+		c.c.nc.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if _, err := c.c.nc.Read(make([]byte, 1)); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
 	}
 }

@@ -105,6 +105,7 @@ func (s *Server) Serve(l net.Listener, d Door) error {
 		pause = 0
 		rate.perSecond = float64(max(s.now().ConnectionRateMax, 1))
 		if d := rate.wait(time.Now()); d > 0 && !s.sleep(d) {
+			reset(nc)
 			nc.Close()
 			return ErrServerClosed
 		}
@@ -144,6 +145,9 @@ func (s *Server) admit(nc net.Conn, d *Door) {
 	}
 	s.mu.Lock()
 	if s.closed || len(s.conns) >= caps.ConnectionsMax || s.perIP[ip] >= limit {
+		if s.closed {
+			reset(nc)
+		}
 		s.mu.Unlock()
 		s.stats.refused.Add(1)
 		nc.Close()

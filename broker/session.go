@@ -79,8 +79,8 @@ type sessions struct {
 	replicas map[int32][]*session // followers' sessions by broker, oldest first
 }
 
-// replicaSessionsMax bounds the sessions of one follower: it has one for each connection, num.replica.fetchers at most, and
-// those of connections that were cut.
+// replicaSessionsMax bounds the sessions of one follower: it has one connection, whatever num.replica.fetchers says, and
+// those of connections that were cut take a while to go.
 const replicaSessionsMax = 16
 
 func newSessions(slots int, evictMillis int64) *sessions {
