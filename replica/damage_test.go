@@ -474,3 +474,54 @@ func sent(t tester, r Records) []byte {
 	}
 	return buf.Bytes()
 }
+
+// TestTieredLogThatBeginsAnewGoesOnAtTheBucketsEnd loses the directory of the only replica, and with it what was not in the bucket
+// yet. The bucket takes no gap, so offsets that were handed out are handed out again, in a later epoch: a reader of the earlier one
+// hears that its history has ended there.
+func TestTieredLogThatBeginsAnewGoesOnAtTheBucketsEnd(t *testing.T) {
+	c := startCluster(t, 1, hot.Fsync, nil)
+	c.topic("events", []int32{1}, "internal.segment.bytes", "2000", "remote.storage.enable", "true", "local.retention.ms", "3600000", "retention.ms", "-1")
+	acked := make(map[int64]string)
+	c.produceAll("events", 40, acked)
+	a, p := c.nodes[0], c.held(1, "events")
+	var remote int64
+	c.wait("the sealed segments to be in the bucket", func() bool {
+		segments, err := p.log.Segments()
+		a.must(err)
+		remote = c.remoteEnd(p)
+		return remote == segments[len(segments)-1].BaseOffset && remote > 0
+	})
+	had, epoch := p.log.Offsets().End, p.log.Lineage().Latest()
+	if remote >= had {
+		t.Fatalf("nothing is missing in the bucket, which ends at %d of %d", remote, had)
+	}
+	dir := p.log.Dir()
+	a.stop()
+	a.must(a.disk.Rename(dir, dir+"-elsewhere"))
+	a.boot(false)
+	c.leader("events")
+	p = c.held(1, "events")
+	o := p.log.Offsets()
+	s := c.state("events")
+	if o.End != remote || o.LocalStart != remote {
+		t.Fatalf("the log has %+v, the bucket ends at %d, %d offsets were handed out", o, remote, had)
+	}
+	if s.UncleanEpoch <= epoch || p.log.Lineage().Latest() <= epoch {
+		t.Fatalf("the loss is not on record: %+v, lineage %v", s, p.log.Lineage())
+	}
+	for offset := range acked {
+		if offset >= remote {
+			delete(acked, offset)
+		}
+	}
+	c.produceAll("events", int(had-remote)+5, acked)
+	if refused := a.consume("events", acked); len(refused) > 0 {
+		t.Fatalf("refused is %v", refused)
+	}
+	r := ReadRequest{Offset: had, MaxBytes: 1 << 20, CurrentEpoch: NoEpoch, LastFetchedEpoch: epoch, ReplicaID: NoReplica}
+	res, err := p.Read(r)
+	a.must(err)
+	if res.Diverging == nil || res.Diverging.EndOffset != remote {
+		t.Fatalf("who has read up to %d in epoch %d hears %+v", had, epoch, res)
+	}
+}

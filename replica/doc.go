@@ -24,12 +24,17 @@
 // written in its place. A follower's fetch says from where on it has only damage, so it counts for nothing above that, and
 // where it got damage from the leader; the leader then looks at its own copy. A leader that cannot mend its copy, or whose disk fails,
 // names itself among the replicas that lost records, and so does one that finds at its start that its log's end is missing:
-// someone in sync takes over. A follower that cannot be mended in place begins anew once the controller counts on it no more.
+// someone in sync takes over. So does one that knows not all producers, because it was opened with damage; alone in the in-sync set it
+// takes no batch of a producer before every copy was asked for. A follower that cannot be mended in place begins anew once the controller counts on it no more.
 //
 // Non-obvious:
 //
 //   - A log that has lost its end stays lost, whatever it fetches, until a leader lets it into its in-sync set: what it had is known at
 //     least, not at most.
+//   - A log that has begun anew goes on at what it had, so that no offset names two records. One in a bucket cannot: the archive
+//     takes no gap, so it goes on where the bucket ends, and offsets that were handed out behind that are handed out again. Only
+//     after an unclean election that is on record, in a later epoch: whoever has read the old ones hears by KIP-320 that their history has
+//     ended at the bucket's end, and the archive never held them.
 //   - A follower changes its log only under leading, held shared, and only while Partition.following is the very leadership
 //     whose leader said so: what an earlier one said is void.
 //   - A fetch says what is durable. So an answer's appends are waited for, all together, before the next fetch; who is not
