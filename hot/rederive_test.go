@@ -77,10 +77,10 @@ func damagedDerived(t *testing.T) *lacking {
 	x.find(t, l)
 	l.maintMu.Lock()
 	l.appendMu.Lock()
-	ps, err := l.replayPast(0)
 	for i, seg := range l.list() {
 		if i > 0 {
-			if ps, err = l.replayPastFrom(seg.base); err != nil {
+			ps, err := l.replayPastFrom(seg.base)
+			if err != nil {
 				t.Fatal(err)
 			}
 			if err := l.writeSnapshot(seg.base, ps.encode(seg.base)); err != nil {
@@ -91,7 +91,8 @@ func damagedDerived(t *testing.T) *lacking {
 			t.Fatal(err)
 		}
 	}
-	if ps, err = l.replayPastFrom(x.end); err != nil {
+	ps, err := l.replayPastFrom(x.end)
+	if err != nil {
 		t.Fatal(err)
 	}
 	l.setProducers(ps)
