@@ -45,6 +45,8 @@ type service struct {
 	cancel context.CancelFunc
 	began  time.Time     // see now
 	stop   chan struct{} // closed when close begins
+
+	loads, loadNanos, loadsFailed, writesFailed atomic.Int64 // see Stats
 	// stopped is closed when every shard has ended and answered those who waited.
 	stopped chan struct{}
 	wg      sync.WaitGroup

@@ -24,6 +24,7 @@ type shard struct {
 	look  chan struct{} // leadership may have changed
 
 	served atomic.Int32  // leader epoch whose state is loaded, -1: none
+	held   atomic.Int64  // what the state is of: groups, or transactional ids
 	guard  atomic.Uint64 // of the offsets topic: ends of transactions so far, see txnEnds
 
 	// Of the goroutine.
@@ -163,6 +164,7 @@ func (s *shard) load(epoch int32) bool {
 	}
 	if err != nil {
 		s.failed++
+		s.c.loadsFailed.Add(1)
 		if s.c.ctx.Err() == nil {
 			s.log.Warn("state not loaded", "topic", s.c.topic, "epoch", epoch, "err", err)
 		}
@@ -174,6 +176,8 @@ func (s *shard) load(epoch int32) bool {
 	s.core, s.epoch, s.failed = core, epoch, 0
 	s.publish()
 	s.served.Store(epoch)
+	s.c.loads.Add(1)
+	s.c.loadNanos.Add(int64(time.Since(began)))
 	level := slog.LevelInfo
 	if records == 0 {
 		level = slog.LevelDebug
@@ -214,6 +218,7 @@ func replayBatch(core machine, b batch.Batch, bad func(offset int64, err error))
 // drop throws the state away and answers everybody who waits for it.
 func (s *shard) drop(err error) {
 	s.served.Store(-1)
+	s.held.Store(0)
 	s.core, s.epoch = nil, -1
 	for ticket, q := range s.waiting {
 		delete(s.waiting, ticket)
@@ -293,6 +298,7 @@ func (s *shard) turn(first *call) {
 	s.publish()
 	if failed, err := s.append(out.records, wall); err != nil {
 		s.log.Warn("state is read back: a change could not be written", "topic", s.c.topic, "epoch", s.epoch, "err", err)
+		s.c.writesFailed.Add(1)
 		s.refuseFenced(failed, err)
 		s.drop(ErrNotAvailable)
 		s.nudge()
@@ -320,6 +326,7 @@ func (s *shard) turn(first *call) {
 // publish lets others know how many transactions have ended here. A marker is counted as soon as it is stepped: a guard that is
 // older is one that it may have overtaken.
 func (s *shard) publish() {
+	s.held.Store(int64(s.core.size()))
 	if c, ok := s.core.(*core); ok {
 		s.guard.Store(c.ends.count)
 	}

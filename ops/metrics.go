@@ -143,6 +143,7 @@ func (r *rooms) Collect(ch chan<- prometheus.Metric) {
 	r.tiering(ch)
 	r.frontDoor(ch)
 	r.shares(ch)
+	r.coordinators(ch)
 	r.disk(ch)
 }
 

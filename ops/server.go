@@ -35,6 +35,8 @@ type Deps struct {
 	Archive *tier.Archive     // nil without a bucket
 	Store   *objstore.Counted // nil without a bucket
 
+	Coordinators Coordinators
+
 	// Failed gives the failure that the process cannot live with, nil while
 	// there is none.
 	Failed func() error

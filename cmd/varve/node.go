@@ -527,7 +527,8 @@ func (n *node) openHTTP(l net.Listener) {
 	server := ops.New(ops.Deps{
 		NodeID: n.conf.NodeID, Version: version, StoreURL: n.conf.VarveTierStore,
 		Meta: n.meta, Hot: n.hot, Replica: n.replica, Broker: n.broker, Tier: n.tier, Archive: n.archive, Store: n.store,
-		Failed: n.failure, StoreFailed: n.storeFailure, Certificates: n.certificates, Logger: n.log.With("room", "ops"),
+		Coordinators: ops.Coordinators{Groups: n.groups, Transactions: n.txns, Shares: n.shares},
+		Failed:       n.failure, StoreFailed: n.storeFailure, Certificates: n.certificates, Logger: n.log.With("room", "ops"),
 	})
 	go func() {
 		if err := server.Serve(l); err != nil {
