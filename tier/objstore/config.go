@@ -65,13 +65,24 @@ const urlHelp = "known forms: file:///folder, s3://bucket/prefix?region=…&endp
 func ParseURL(raw string) (Config, error) {
 	c, err := parseURL(raw)
 	if err != nil {
-		return Config{}, fmt.Errorf("%w %q: %w; %s", ErrInvalidURL, redactURL(raw), err, urlHelp)
+		told := redactURL(raw)
+		if len(told) > urlToldMax {
+			told = told[:urlToldMax] + "…"
+		}
+		return Config{}, fmt.Errorf("%w %q: %w; %s", ErrInvalidURL, told, err, urlHelp)
 	}
 	return c, nil
 }
 
+const (
+	urlBytesMax = 8 << 10 // room for the longest path, and its escapes
+	urlToldMax  = 512     // bytes of a URL that an error repeats
+)
+
 func parseURL(raw string) (Config, error) {
 	switch {
+	case len(raw) > urlBytesMax:
+		return Config{}, fmt.Errorf("it has %d bytes, the limit is %d", len(raw), urlBytesMax)
 	case raw == "":
 		return Config{}, fmt.Errorf("it is empty")
 	case strings.TrimSpace(raw) != raw:
