@@ -316,7 +316,7 @@ func TestDamagedLocalSegmentIsReadFromTheBucket(t *testing.T) {
 	if got := n.readAll(p, 0, 1<<20); !slices.Equal(got, want) {
 		t.Fatalf("read %v, want %v", got, want)
 	}
-	if n.cold == 0 {
+	if n.cold == 0 && n.hot.Stats().Repaired.Load() == 0 { // it may be mended, from the bucket, before the read looks again
 		t.Fatal("the damaged copy was served")
 	}
 }
