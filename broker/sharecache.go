@@ -27,7 +27,8 @@ type shares struct {
 	byKey    map[coordinator.ShareKey]*sharePart
 	refs     map[coordinator.ShareKey]int // sessions that name it
 	sessions map[shareSessionKey]*shareSession
-	parts    int // of all sessions together
+	ending   map[shareSessionKey]chan struct{} // sessions that are over and give back what they hold; closed when they have
+	parts    int                               // of all sessions together
 }
 
 // shareCounters are what ops shows, under Kafka's names.
@@ -44,7 +45,7 @@ type shareCounters struct {
 func newShares(s *Server, slots int) *shares {
 	return &shares{
 		srv: s, slots: slots, byKey: map[coordinator.ShareKey]*sharePart{}, refs: map[coordinator.ShareKey]int{},
-		sessions: map[shareSessionKey]*shareSession{},
+		sessions: map[shareSessionKey]*shareSession{}, ending: map[shareSessionKey]chan struct{}{},
 	}
 }
 

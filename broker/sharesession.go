@@ -44,9 +44,14 @@ const sharePartsPerSession = 200
 func (x *shares) open(key shareSessionKey, parts []coordinator.ShareKey, c *conn) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for x.sessions[key] != nil { // another may be opened while this one ends
+	for x.sessions[key] != nil || x.ending[key] != nil { // another may be opened while this one ends
+		ending := x.ending[key]
 		x.mu.Unlock()
-		x.end(key)
+		if ending == nil {
+			x.end(key)
+		} else {
+			<-ending // or what it gives back would be what the new session holds
+		}
 		x.mu.Lock()
 	}
 	if len(x.sessions) >= x.slots || x.parts+len(parts) > x.slots*sharePartsPerSession {
@@ -175,6 +180,8 @@ func (x *shares) endOf(key shareSessionKey, c *conn) (parts []coordinator.ShareK
 		return nil, nil, false
 	}
 	delete(x.sessions, key)
+	done := make(chan struct{})
+	x.ending[key] = done // until everything is given back; open lets nobody in before
 	for _, p := range n.parts {
 		parts = append(parts, p.ShareKey)
 	}
@@ -194,6 +201,10 @@ func (x *shares) endOf(key shareSessionKey, c *conn) (parts []coordinator.ShareK
 		}
 		x.release(p)
 	}
+	x.mu.Lock()
+	delete(x.ending, key)
+	x.mu.Unlock()
+	close(done)
 	return parts, outcomes, true
 }
 

@@ -117,3 +117,46 @@ func TestShareFetchesNameAPartitionOnce(t *testing.T) {
 	q.ForgottenTopicsData = append(q.ForgottenTopicsData, f)
 	expect(t, "more than there can be", heldIn(ann.fetched(q)), "error 42")
 }
+
+// TestASessionBeginsWhenTheOneBeforeHasGivenBackAllItHeld: the end of the old one takes what the member holds, and would take what
+// the new one has been given: those records would go to others too, though the member holds them.
+func TestASessionBeginsWhenTheOneBeforeHasGivenBackAllItHeld(t *testing.T) {
+	s := &Server{}
+	x := newShares(s, 10)
+	key, share := shareSessionKey{"g", "m"}, coordinator.ShareKey{Group: "g", Partition: 1}
+	p := &sharePart{srv: s, key: share, err: errShareUnused}
+	x.byKey[share] = p
+	if err := x.open(key, []coordinator.ShareKey{share}, &conn{}); err != nil {
+		t.Fatal(err)
+	}
+	p.mu.Lock()
+	x.mu.Lock()
+	n := x.sessions[key]
+	x.mu.Unlock()
+	go x.endOf(key, n.conn)
+	for over := false; !over; { // it has left the table, and waits for the share-partition
+		runtime.Gosched()
+		x.mu.Lock()
+		over = x.sessions[key] == nil
+		x.mu.Unlock()
+	}
+	opened := make(chan error, 1)
+	next := &conn{}
+	go func() { opened <- x.open(key, nil, next) }()
+	for range 1000 {
+		runtime.Gosched()
+	}
+	x.mu.Lock()
+	early := x.sessions[key]
+	x.mu.Unlock()
+	if early != nil {
+		t.Fatal("the new session began while the old one was giving back")
+	}
+	p.mu.Unlock()
+	if err := <-opened; err != nil {
+		t.Fatal(err)
+	}
+	if n := x.sessions[key]; n == nil || n.conn != next {
+		t.Fatal("the new session is not there")
+	}
+}

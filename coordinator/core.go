@@ -7,15 +7,16 @@ type core struct {
 	groups map[string]*group
 	view   *topicsView
 
-	seq  int64                         // commits so far, to tell which of two is newer
-	txns map[int64]map[string]struct{} // by producer: the groups that hold offsets of its open transaction
-	ends txnEnds
+	began int64                         // when the machine was made
+	seq   int64                         // commits so far, to tell which of two is newer
+	txns  map[int64]map[string]struct{} // by producer: the groups that hold offsets of its open transaction
+	ends  txnEnds
 }
 
 var _ machine = (*core)(nil)
 
 func newCore(cfg *Config, now int64) *core {
-	c := &core{cfg: cfg, groups: make(map[string]*group)}
+	c := &core{cfg: cfg, groups: make(map[string]*group), began: now}
 	c.timers.set(timerKey{kind: timerRetention}, now+cfg.OffsetsRetentionCheckMillis)
 	return c
 }
@@ -36,6 +37,7 @@ func (c *core) tick(now int64) {
 		switch {
 		case key.kind == timerRetention:
 			c.expireOffsets()
+			c.sweepDeleted()
 			c.timers.set(key, now+c.cfg.OffsetsRetentionCheckMillis)
 			continue
 		case g == nil:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -118,16 +119,20 @@ func (t *internalTopics) make(ctx context.Context, list []InternalTopic, keep ti
 			e = made[i].Err
 		}
 		if e != nil && !errors.Is(e, meta.ErrTopicExists) {
-			t.note(list[i].Name, e.Error(), time.Now().Add(keep))
+			t.note(list[i].Name, e.Error(), time.Now(), keep)
 		}
 	}
 }
 
-func (t *internalTopics) note(name, text string, until time.Time) {
+// note remembers what went wrong with a topic, for as long as keep.
+func (t *internalTopics) note(name, text string, now time.Time, keep time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if len(t.trouble) >= troubleMax { // of topics that nobody has asked for since, most likely
+		maps.DeleteFunc(t.trouble, func(_ string, old topicTrouble) bool { return now.After(old.until) })
+	}
 	if len(t.trouble) < troubleMax {
-		t.trouble[name] = topicTrouble{text, until}
+		t.trouble[name] = topicTrouble{text, now.Add(keep)}
 	}
 }
 

@@ -28,7 +28,7 @@ func (c *core) join(e event, q *JoinRequest) {
 		c.classicJoin(g, e, q)
 		return
 	case !g.memberless(), g.share != nil:
-		fail(q.MemberID, ErrInconsistentProtocol)
+		fail("", ErrInconsistentProtocol)
 		return
 	}
 	c.erase(g)

@@ -44,7 +44,7 @@ func (c *core) heartbeat(e event, q *HeartbeatRequest) {
 func (c *core) sessionEnded(g *group, id string) {
 	if _, ok := g.pending[id]; ok {
 		g.remove(id)
-		c.maybeCompleteJoin(g)
+		c.silenced(g)
 		return
 	}
 	m := g.members[id]
@@ -52,6 +52,16 @@ func (c *core) sessionEnded(g *group, id string) {
 		return // present: the timer is set again when its request is answered
 	}
 	c.expel(g, m)
+	c.silenced(g)
+}
+
+// silenced has the group go on after a session has ended. If all that are left have joined, even an initial rebalance waits for
+// nobody any more, as in Kafka.
+func (c *core) silenced(g *group) {
+	if g.state == PreparingRebalance && g.allJoined() {
+		c.completeJoin(g)
+		return
+	}
 	c.departed(g)
 }
 
@@ -80,8 +90,12 @@ func (c *core) leave(e event, q *LeaveRequest) {
 	case q.Group == "":
 		c.reply(e.ticket, &LeaveResult{}, ErrInvalidGroup)
 		return
-	case g == nil:
-		c.reply(e.ticket, &LeaveResult{}, ErrUnknownMember)
+	case g == nil: // each of the members is told, not the request
+		r := &LeaveResult{Errs: make([]error, len(q.Members))}
+		for i := range r.Errs {
+			r.Errs[i] = ErrUnknownMember
+		}
+		c.reply(e.ticket, r, nil)
 		return
 	case g.consumer != nil:
 		c.classicLeave(g, e, q)

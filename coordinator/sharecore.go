@@ -13,6 +13,7 @@ type shareCore struct {
 	clockwork
 	cfg   *Config
 	view  *topicsView
+	began int64 // when the machine was made
 	parts map[ShareKey]*sharePartition
 	end   int64 // offset after the newest record of the log that is known
 }
@@ -48,7 +49,7 @@ type shareUpdate struct {
 type shareTopicGone struct{ id topic.ID }
 
 func newShareCore(cfg *Config, now int64) *shareCore {
-	c := &shareCore{cfg: cfg, parts: make(map[ShareKey]*sharePartition)}
+	c := &shareCore{cfg: cfg, parts: make(map[ShareKey]*sharePartition), began: now}
 	c.timers.set(timerKey{kind: timerRetention}, now+cfg.ShareCutMillis)
 	return c
 }
@@ -69,6 +70,7 @@ func (c *shareCore) tick(now int64) {
 		if !ok {
 			return
 		}
+		c.sweepDeleted()
 		c.refresh()
 		c.out.cut = true
 		c.timers.set(key, now+c.cfg.ShareCutMillis)

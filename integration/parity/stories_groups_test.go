@@ -176,6 +176,7 @@ func joinOdd(s *session) {
 	bad.InstanceID = ptr("bad/name")
 	s.ask("bad instance id", 5, bad)
 	s.quiet(3, leaveRequest("jodd-live", member))
+	versions(0, 5, func(v int16) { s.ask("leaves no group", v, leaveRequest("jodd-none", "who")) })
 }
 
 func commitRequest(v int16, group, member string, generation int32, topic string, id [16]byte, partition int32, offset int64, metadata string) *kmsg.OffsetCommitRequest {
