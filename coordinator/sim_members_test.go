@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // simMember is a client in a group, and what it has reason to believe.
 type simMember struct {
 	classic bool
+	mixed   bool // it changes between the protocols whenever it starts
 	group   string
 	id      string
 	at      int32 // generation or epoch
@@ -133,13 +136,16 @@ func (m *simMembers) ask(x *simMember, body any, answered func(result any, err e
 
 func (m *simMembers) leave(x *simMember) {
 	m.w.tell("%s leaves %s", x.id, x.group)
-	id := x.id
+	id, was := x.id, x.classic
 	x.lose()
+	if x.mixed {
+		x.classic = m.w.rng.IntN(2) == 0
+	}
 	if m.w.rng.IntN(2) == 0 {
 		return // without a word
 	}
 	var body any = &LeaveRequest{Group: x.group, Members: []LeavingMember{{MemberID: id}}}
-	if !x.classic {
+	if !was {
 		body = &ConsumerHeartbeatRequest{Group: x.group, MemberID: id, MemberEpoch: leaveEpoch, NamesItself: true, RebalanceMillis: -1}
 	}
 	m.w.request(simGroups, body, func(any, error) {})
@@ -181,6 +187,10 @@ func (m *simMembers) join(x *simMember) {
 	m.rejoins++
 	q := &JoinRequest{Group: x.group, MemberID: x.id, ClientID: "c", ClientHost: "/h", ProtocolType: "sim", SessionMillis: simSession, RebalanceMillis: simRebalance,
 		Protocols: []Protocol{{Name: "split"}}, NeedMemberID: true}
+	if x.mixed {
+		q.ProtocolType = consumerProtocol
+		q.Protocols = []Protocol{{Name: "range", Metadata: (&kmsg.ConsumerMemberMetadata{Version: 1, Topics: []string{"t"}}).AppendTo(nil)}}
+	}
 	sentAt := m.w.now
 	m.ask(x, q, func(result any, err error) {
 		r := result.(*JoinResult)
@@ -212,7 +222,11 @@ func (m *simMembers) sync(x *simMember) {
 				text += fmt.Sprint(p)
 			}
 		}
-		q.Assignments = append(q.Assignments, Assignment{MemberID: id, Data: []byte(text)})
+		data := []byte(text)
+		if x.mixed {
+			data = mixedAssignment(text)
+		}
+		q.Assignments = append(q.Assignments, Assignment{MemberID: id, Data: data})
 	}
 	generation := x.at
 	m.ask(x, q, func(result any, err error) {
@@ -220,7 +234,11 @@ func (m *simMembers) sync(x *simMember) {
 			m.troubled(x, err)
 			return
 		}
-		token, partitions, _ := strings.Cut(string(result.(*SyncResult).Assignment), ":")
+		data := string(result.(*SyncResult).Assignment)
+		if x.mixed {
+			data = mixedText(m.w, []byte(data))
+		}
+		token, partitions, _ := strings.Cut(data, ":")
 		at := [2]string{x.group, fmt.Sprint(generation)}
 		if was := m.tokens[at]; was != "" && token != "" && was != token {
 			m.w.fail("generation %d of %s was assigned by %s and by %s", generation, x.group, was, token)
@@ -402,7 +420,11 @@ func (m *simMembers) check() {
 
 // settled: once everything has had its time, every partition has an owner.
 func (m *simMembers) settled() string {
-	for _, group := range []string{"classic", "consumer"} {
+	groups := map[string]bool{}
+	for _, x := range m.list {
+		groups[x.group] = true
+	}
+	for _, group := range slices.Sorted(keysOf(groups)) {
 		for p := range int32(4) {
 			if m.owner(group, p) == nil {
 				return fmt.Sprintf("nobody owns t/%d of the group %s", p, group)
@@ -415,4 +437,32 @@ func (m *simMembers) settled() string {
 		}
 	}
 	return ""
+}
+
+// mixedAssignment is an assignment as consumers write it: a group whose assignments say more cannot change its protocol.
+func mixedAssignment(text string) []byte {
+	_, partitions, _ := strings.Cut(text, ":")
+	var a kmsg.ConsumerMemberAssignment
+	t := kmsg.ConsumerMemberAssignmentTopic{Topic: "t"}
+	for _, p := range partitions {
+		t.Partitions = append(t.Partitions, p-'0')
+	}
+	if len(t.Partitions) > 0 {
+		a.Topics = append(a.Topics, t)
+	}
+	return a.AppendTo(nil)
+}
+
+func mixedText(w *simWorld, data []byte) string {
+	var a kmsg.ConsumerMemberAssignment
+	if err := a.ReadFrom(data); err != nil {
+		w.fail("an assignment cannot be read: %x: %v", data, err)
+	}
+	text := ":" // an empty group that changes its protocol counts from the beginning: generations have no name
+	for _, t := range a.Topics {
+		for _, p := range t.Partitions {
+			text += fmt.Sprint(p)
+		}
+	}
+	return text
 }

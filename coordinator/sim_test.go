@@ -17,8 +17,8 @@ var (
 const simStepsPerSeed = 1500
 
 // playSim runs one seed: faults first, then peace, in which everything has to come to its end.
-func playSim(t *testing.T, seed uint64, told bool) *simWorld {
-	w := newSimWorld(t, seed, told)
+func playSim(t *testing.T, seed uint64, told, modern bool) *simWorld {
+	w := newSimWorld(t, seed, told, modern)
 	for w.failed == "" && w.steps < simStepsPerSeed {
 		w.step()
 	}
@@ -43,6 +43,9 @@ func playSim(t *testing.T, seed uint64, told bool) *simWorld {
 }
 
 func (w *simWorld) settled() string {
+	if w.modern != nil {
+		return w.modern.settled()
+	}
 	if open := w.txns.settled(); open != "" {
 		return open
 	}
@@ -50,23 +53,16 @@ func (w *simWorld) settled() string {
 }
 
 func TestSimulatedCoordinatorsKeepTheirPromises(t *testing.T) {
-	total := *simSteps
-	switch {
-	case total > 0:
-	case os.Getenv("VARVE_LONG") != "":
-		total = 1_000_000
-	default:
-		total = 100_000
-	}
+	total := simTotal()
 	if *simSeed != 0 {
-		reportSim(t, playSim(t, *simSeed, true))
+		reportSim(t, playSim(t, *simSeed, true, false))
 		return
 	}
 	var sum struct{ seeds, steps, answers, failovers, loads, cuts, txns, committed, aborted, commits, accepted, lates, regulars, consumers, kept int }
 	for seed := *simFrom; sum.steps < total; seed++ {
-		w := playSim(t, seed, false)
+		w := playSim(t, seed, false, false)
 		if w.failed != "" {
-			reportSim(t, playSim(t, seed, true))
+			reportSim(t, playSim(t, seed, true, false))
 			t.Fatalf("run again with -run %s -sim.seed=%d", t.Name(), seed)
 		}
 		sum.seeds++
@@ -93,6 +89,52 @@ func TestSimulatedCoordinatorsKeepTheirPromises(t *testing.T) {
 	}
 	t.Logf("%+v", sum)
 	if n := total / 1000; sum.committed < n || sum.aborted < n || sum.failovers < n || sum.accepted < n || sum.lates < n || sum.regulars < n || sum.consumers < n || sum.kept < n || sum.cuts == 0 {
+		t.Errorf("%+v: the simulation does not reach what it is for", sum)
+	}
+}
+
+func simTotal() int {
+	switch {
+	case *simSteps > 0:
+		return *simSteps
+	case os.Getenv("VARVE_LONG") != "":
+		return 1_000_000
+	}
+	return 100_000
+}
+
+func TestSimulatedMembershipsKeepTheirPromises(t *testing.T) {
+	total := simTotal() / 2
+	if *simSeed != 0 {
+		reportSim(t, playSim(t, *simSeed, true, true))
+		return
+	}
+	var sum struct{ seeds, steps, failovers, loads, commits, regulars, consumers, threads, takers, deliveries, told, fenced, leaders, letters int }
+	for seed := *simFrom; sum.steps < total; seed++ {
+		w := playSim(t, seed, false, true)
+		if w.failed != "" {
+			reportSim(t, playSim(t, seed, true, true))
+			t.Fatalf("run again with -run %s -sim.seed=%d", t.Name(), seed)
+		}
+		sum.seeds++
+		sum.steps += w.steps
+		sum.failovers += w.failovers
+		sum.loads += w.loads
+		sum.commits += w.members.accepted
+		sum.regulars += w.members.regulars
+		sum.consumers += w.members.consumers
+		sum.threads += w.modern.streams.assigned
+		sum.takers += w.modern.takers.assigned
+		for _, x := range w.modern.leads {
+			sum.deliveries += x.deliveries
+			sum.told += len(x.told)
+			sum.fenced += x.fenced
+			sum.leaders += int(x.epoch)
+			sum.letters += len(x.letters)
+		}
+	}
+	t.Logf("%+v", sum)
+	if n := total / 2000; sum.commits < n || sum.regulars < n || sum.consumers < n || sum.threads < n || sum.takers < n || sum.told < n || sum.leaders < n || sum.letters == 0 || sum.fenced == 0 {
 		t.Errorf("%+v: the simulation does not reach what it is for", sum)
 	}
 }

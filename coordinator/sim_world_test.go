@@ -78,6 +78,7 @@ type simWorld struct {
 	ticket uint64
 	quiet  bool // no more faults: everything has to come to its end
 
+	modern  *simModern // nil: the first half
 	txns    simTransactions
 	members simMembers
 	shares  simShares
@@ -89,7 +90,7 @@ type simWorld struct {
 	failed                                 string
 }
 
-func newSimWorld(t *testing.T, seed uint64, told bool) *simWorld {
+func newSimWorld(t *testing.T, seed uint64, told, modern bool) *simWorld {
 	w := &simWorld{seed: seed, rng: rand.New(rand.NewPCG(seed, 5)), now: 1_000_000, told: told, offsets: map[int64]*simTxn{}}
 	w.cfg = testConfig()
 	w.cfg.ConsumerAssignmentMillis = 0
@@ -107,6 +108,9 @@ func newSimWorld(t *testing.T, seed uint64, told bool) *simWorld {
 	w.txns.init(w)
 	w.members.init(w)
 	w.shares.init(w)
+	if modern {
+		w.modern = newSimModern(w)
+	}
 	return w
 }
 
@@ -307,6 +311,9 @@ func (w *simWorld) turn(s *simShard, body any, done func(result any, err error))
 		w.cut(w.logs[s.kind], s.core.(cutter).redundant())
 	}
 	w.txns.carryOut(epoch, out.ends)
+	for _, begin := range out.begins {
+		w.modern.begin(s, begin)
+	}
 	for _, r := range out.replies {
 		call := s.open[r.ticket]
 		if call == nil {
@@ -335,6 +342,8 @@ func (w *simWorld) cut(l *simLog, below int64) {
 func (w *simWorld) step() {
 	w.steps++
 	switch n := w.rng.IntN(100); {
+	case n < 84 && w.modern != nil:
+		w.modern.step()
 	case n < 40:
 		w.txns.step()
 	case n < 72:
@@ -405,6 +414,9 @@ func (w *simWorld) check() {
 		}
 	}
 	w.members.check()
+	if w.modern != nil {
+		w.modern.check()
+	}
 }
 
 // fingerprint is what of a machine's state has to be in its log; of classic groups only those that are stable in live.
@@ -441,6 +453,10 @@ func fingerprint(m, live machine) string {
 		switch {
 		case g.consumer != nil:
 			fingerprintConsumer(&out, id, g.consumer)
+		case g.streams != nil:
+			fingerprintStreams(&out, id, g.streams)
+		case g.share != nil:
+			fingerprintShare(&out, id, g.share)
 		case g.state == Stable && live.(*core).groups[id] != nil && live.(*core).groups[id].state == Stable:
 			fmt.Fprintf(&out, "%s generation %d leader %s\n", id, g.generation, g.leader)
 			for _, mid := range slices.Sorted(keysOf(g.members)) {
