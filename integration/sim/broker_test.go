@@ -45,7 +45,8 @@ type broker struct {
 	replaces    int64 // the registration that its own is to replace, -1 none
 	replicas    map[partitionKey]*replica
 	tier        *tiering
-	cleared     map[partitionKey]bool // what this process has removed from the bucket
+	cleared     map[partitionKey]bool        // what this process has removed from the bucket
+	confirming  map[meta.ConfirmDeleted]bool // what this process is telling the controller
 
 	// Its raft node. The entries it has applied are its image.
 	applied    int
@@ -82,6 +83,7 @@ func (b *broker) boot() {
 		b.marker = -1 // removed before loading
 	}
 	b.replicas, b.cleared = map[partitionKey]*replica{}, map[partitionKey]bool{}
+	b.confirming = map[meta.ConfirmDeleted]bool{}
 	b.applied -= w.rng.IntN(min(b.applied, 12) + 1)
 	b.image = w.quorum.images[b.applied]
 	b.replaces = -1
@@ -410,7 +412,20 @@ func (b *broker) dropDeleted() {
 	}
 }
 
+// confirm tells the controller what is gone, until it has taken that.
 func (b *broker) confirm(c meta.ConfirmDeleted) {
+	if !b.confirming[c] {
+		b.confirming[c] = true
+		b.confirmAgain(c)
+	}
+}
+
+func (b *broker) confirmAgain(c meta.ConfirmDeleted) {
+	if d, ok := b.image.Deleted(c.ID); !ok || c.Tier && !d.Tier || !c.Tier && !contains(d.Brokers, c.Broker) {
+		delete(b.confirming, c)
+		return
+	}
+	b.w.soon(b, 1000, func() { b.confirmAgain(c) })
 	b.ask(fmt.Sprintf("%s confirms a deletion", b.name), func(_ *broker, img *meta.Image) (any, []meta.Change, error) {
 		return nil, b.w.decisions.ConfirmDeleted(img, c), nil
 	}, func(any, error) {})

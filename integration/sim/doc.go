@@ -5,9 +5,19 @@
 // agreement, the bucket. The model gives the cores what production must give
 // them, and takes away what faults take away.
 //
-// After every step the invariants of oracle_test.go are asserted; they are the
-// properties known from the TLA+ models of this protocol, told anew. mutants_test.go
-// lists one-line breaks of the rules; each must turn the simulation red.
+// The invariants of oracle_test.go and standing_test.go are the properties known
+// from the TLA+ models of this protocol, told anew. They are asserted
+//
+//   - when something happens: "epochs", "active", "clean", "budget", "reassign" and
+//     "determinism" at each metadata entry, "matching" at each append and election,
+//     "reads" at each move of a watermark, "lost" at each acknowledgement,
+//     "truncation" and "deletion" before each, "bucket" at each change there;
+//   - after every step: "candidates" and "quorum", and of one broker in turn
+//     "bounds", "lineage", "counted", "matching" and "reads";
+//   - once all faults have ended: "settled", that all agree and have everything.
+//
+// mutants_test.go lists one-line breaks of the rules; each must turn the
+// simulation red.
 //
 //	go test ./integration/sim                                   # 100,000 steps
 //	VARVE_LONG=1 go test ./integration/sim                      # a million, and the mutants

@@ -129,10 +129,6 @@ var replicationMutants = []focused{
 		{"two append at once", "28: there is one appender", "hot/append.go",
 			"	l.appendMu.Lock()\n	a, err := l.appendLocked(b, first, &o)\n	l.appendMu.Unlock()", "	a, err := l.appendLocked(b, first, &o)"},
 	}},
-	{"hot.TestLogStartNeverGoesBackWhenTheTailIsLost", []mutant{
-		{"a log that was trimmed to nothing begins anew", "28: an offset is given out once", "hot/recover.go",
-			"	if floor := max(st.localStart, st.logStart); st.recovery < floor {", "	if floor := max(st.localStart, st.logStart); st.recovery < floor && false {"},
-	}},
 	{"hot.TestMarkerGoesBeforeAnythingElseAndComesLast", []mutant{
 		{"the clean marker stays while the store runs", "30: the marker is removed before loading (KAFKA-10471)", "hot/store.go",
 			"		if err := s.fs.Remove(markerPath); err != nil {", "		if err := error(nil); err != nil {"},

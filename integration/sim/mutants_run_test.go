@@ -125,7 +125,11 @@ func (m underTest) command() (folder string, args []string) {
 	switch {
 	case m.test != "":
 		at := strings.LastIndexByte(m.test, '.')
-		return m.test[:at], []string{"-test.run", "^" + m.test[at+1:] + "$", "-test.failfast", "-test.timeout=1m"}
+		args = []string{"-test.run", "^" + m.test[at+1:] + "$", "-test.failfast", "-test.timeout=1m"}
+		if m.test[:at] == "meta" {
+			args = append(args, "-rapid.nofailfile") // what a mutant has found is not to be looked for again
+		}
+		return m.test[:at], args
 	case strings.HasPrefix(m.file, "coordinator/"):
 		return "coordinator", []string{"-test.run", "SimulatedCoordinators", "-sim.steps", "1000000"}
 	}

@@ -454,6 +454,7 @@ func (o *oracle) check() {
 			continue
 		}
 		t := o.truths[k]
+		o.standing(t, o.w.brokers[o.w.steps%len(o.w.brokers)])
 		for _, id := range p.ISR {
 			o.complete(t, id, "in sync")
 		}
