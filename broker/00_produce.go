@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -302,14 +303,17 @@ func unverifiedTransaction(q *kmsg.ProduceRequest) bool {
 	return false
 }
 
-// produceError fills in a part that failed. As in Kafka, there is a message only when single records are to blame, the
-// bytes are no batch at all or the transaction is not open, and the log start unless the log was never reached or has failed.
+// produceError fills in a part that failed. As in Kafka, there is a message when single records are to blame, the bytes
+// are no batch at all or the transaction is not open, and the log start unless the log was never reached or has failed.
+// What only this broker knows, and somebody has to mend, is said as well (produceWords).
 func (s *Server) produceError(r *request, part *producePart, t *kmsg.ProduceRequestTopic, err error) {
 	part.code = s.codeOf(r, err)
 	var worded *messageError
 	tells := part.code == codeCorruptMessage || part.code == codeInvalidTxnState || part.code == codeTransactionAbortable
 	if len(part.recErrors) > 0 || tells && errors.As(err, &worded) {
 		part.message = err.Error()
+	} else {
+		part.message = s.produceWords(part.code, err)
 	}
 	switch part.code {
 	case codeNotLeaderOrFollower:
@@ -319,6 +323,22 @@ func (s *Server) produceError(r *request, part *producePart, t *kmsg.ProduceRequ
 	case codeStorageError:
 		s.logFailure("append failed", t.Topic, t.TopicID, part.index, part.code, err)
 	}
+}
+
+// produceWords are the cause and the fix for a producer whose records are refused for a reason that its error code does
+// not tell. Other codes say it all, or pass by themselves.
+func (s *Server) produceWords(c int16, err error) string {
+	switch {
+	case errors.Is(err, replica.ErrDiskFull):
+		return fmt.Sprintf("The disk of broker %d is nearly full: free space, or lower local.retention.ms or local.retention.bytes", s.cfg.NodeID)
+	case errors.Is(err, replica.ErrOffline):
+		return fmt.Sprintf("The partition's log on broker %d has stopped at an I/O error, which that broker's log names: mend the disk and restart the broker", s.cfg.NodeID)
+	case c == codeStorageError:
+		return fmt.Sprintf("Broker %d cannot use what the partition has stored; that broker's log names the cause", s.cfg.NodeID)
+	case c == codeMessageTooLarge, c == codeRecordListTooLarge, c == codeNotEnoughReplicas, c == codeNotEnoughReplicasAfter:
+		return strings.TrimPrefix(err.Error(), "replica: ")
+	}
+	return ""
 }
 
 // committed is called by the log, from any goroutine, when part at is committed or cannot be any more.
@@ -332,6 +352,7 @@ func (op *produceOp) committed(at int, err error) {
 	part.waiting, part.cancel = false, nil
 	if err != nil {
 		part.fail(code(err))
+		part.message = op.c.srv.produceWords(part.code, err)
 	}
 	op.settleLocked()
 }

@@ -3,6 +3,7 @@ package broker
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -217,6 +218,7 @@ func TestCommitFailureIsTheProducersAnswer(t *testing.T) {
 		{replica.ErrISRTooSmallAfterAppend, codeNotEnoughReplicasAfter},
 		{replica.ErrNotLeader, codeNotLeaderOrFollower},
 		{replica.ErrOffline, codeStorageError},
+		{replica.ErrDiskFull, codeStorageError},
 		{errors.New("odd"), codeUnknownServerError},
 	} {
 		s := startServer(t, nil)
@@ -231,6 +233,27 @@ func TestCommitFailureIsTheProducersAnswer(t *testing.T) {
 		got := c.response(q, corr).(*kmsg.ProduceResponse).Topics[0].Partitions[0]
 		if got.ErrorCode != tc.code || got.BaseOffset != -1 {
 			t.Fatalf("%v: %+v", tc.err, got)
+		}
+	}
+}
+
+func TestProduceTellsTheProducerWhyItIsRefused(t *testing.T) {
+	for _, tc := range []struct {
+		err   error
+		words string
+	}{
+		{fmt.Errorf("12 bytes free: %w", replica.ErrDiskFull), "free space, or lower local.retention"},
+		{replica.ErrOffline, "restart the broker"},
+		{replica.ErrISRTooSmall, "min.insync.replicas"},
+		{fmt.Errorf("2000000 bytes, limit 1048588: %w", batch.ErrTooLarge), "limit 1048588"},
+		{replica.ErrNotLeader, ""}, // passes by itself
+	} {
+		s := startServer(t, nil)
+		id := s.parts.add("events", 1)
+		s.parts.byName["events"][0].appendErr = tc.err
+		got := dial(t, s.addr).ask(produceRequest(9, -1, "events", id, map[int32][]byte{0: oneBatch(t, "x")})).(*kmsg.ProduceResponse).Topics[0].Partitions[0]
+		if m := got.ErrorMessage; (m == nil) != (tc.words == "") || m != nil && !strings.Contains(*m, tc.words) {
+			t.Errorf("%v: message %v, want %q", tc.err, m, tc.words)
 		}
 	}
 }

@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"strings"
 	"time"
 
+	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -17,170 +19,147 @@ func consumeCommand() *cobra.Command {
 	var (
 		c      client
 		s      span
+		out    output
 		format string
 		count  int64
+		quiet  bool
 	)
 	cmd := &cobra.Command{
 		Use:   "consume TOPIC",
 		Short: "Print records from an offset or a time on, to the end, to a time, or for ever",
-		Long: "Print records of all partitions, or of those given.\n\n" +
-			"A span by time follows ListOffsets: each partition starts at its first record with a timestamp\n" +
-			"at or after --from and ends before its first record with a timestamp at or after --to.\n\n" +
+		Long: "Print records of all partitions, or of those given, each partition in its order.\n\n" +
+			"With times, exactly the records whose timestamp is at or after --from and before --to are printed, whatever\n" +
+			"order they were written in. Reading begins at the first record at or after --from, found without reading.\n" +
+			"Where the last one before --to is cannot be asked, so each partition is read to its end as it is at the start,\n" +
+			"unless --disorder says how far out of order timestamps are: 0s where they only rise, 1h where no record is more\n" +
+			"than an hour earlier than one before it. Records that are further out of order are then missed.\n\n" +
 			"--format takes %t topic, %p partition, %o offset, %k key, %v value, %h{%k=%v } headers,\n" +
-			"%d{go#RFC3339#} time, \\n, or the word json.",
+			"%d{go#RFC3339#} time, \\n, or the word json (one object a line; --json is the same).",
 		Example: "  varve consume events --from 2024-03-03T14:05Z --to 2024-03-03T15:00Z\n" +
+			"  varve consume events --from 2024-03-03 --to 2024-03-04 --disorder 1h\n" +
 			"  varve consume events --from -36h --format '%d{go#RFC3339#} %k %v\\n'\n" +
 			"  varve consume events --from latest --follow",
 		Args: needs("TOPIC"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if out.json {
+				format = "json"
+			}
 			print, err := printer(format)
 			if err != nil {
 				return err
 			}
-			// Transaction markers are kept so that one at the very end shows that
-			// the end is reached; they are never printed.
-			opts := []kgo.Opt{kgo.FetchMaxWait(500 * time.Millisecond), kgo.FetchMaxPartitionBytes(4 << 20), kgo.KeepControlRecords()}
-			if s.committed {
-				opts = append(opts, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
-			}
-			var starts map[int32]kgo.Offset
-			var ends map[int32]int64
+			var r *reading
 			if err := c.withAdmin(cmd, func(ctx context.Context, adm *admin) error {
-				starts, ends, err = s.resolve(ctx, adm, args[0], time.Now())
+				r, err = s.resolve(ctx, adm, args[0], time.Now())
 				return err
 			}); err != nil {
 				return err
 			}
-			opts = append(opts, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{args[0]: starts}))
-			cl, err := c.dial(cmd.Context(), opts...)
+			for _, note := range r.notes {
+				fmt.Fprintln(cmd.ErrOrStderr(), "note:", note)
+			}
+			if len(r.starts) == 0 {
+				if len(r.notes) == 0 {
+					fmt.Fprintf(cmd.ErrOrStderr(), "note: nothing to read in %s from %s on\n", args[0], s.from)
+				}
+				return nil
+			}
+			cl, err := c.dial(cmd.Context(), s.options(args[0], r)...)
 			if err != nil {
 				return err
 			}
 			defer cl.Close()
-			return consume(cmd.Context(), cl, cmd.OutOrStdout(), starts, ends, count, print)
+			// Beside records on the same terminal a bar would only be in the way.
+			bar := progress(cmd.ErrOrStderr(), r.total(), "reading", quiet || isTerminal(cmd.OutOrStdout()), progressbar.OptionShowBytes(false), progressbar.OptionShowCount())
+			printed, err := consume(cmd.Context(), cl, cmd.OutOrStdout(), r, count, print, bar)
+			_ = bar.Finish()
+			if err == nil && printed == 0 && cmd.Context().Err() == nil {
+				fmt.Fprintf(cmd.ErrOrStderr(), "note: no record of %s lies in that span\n", args[0])
+			}
+			return err
 		},
 	}
 	c.flags(cmd)
-	cmd.Flags().StringVar(&s.from, "from", "earliest", "earliest, latest, an offset, or a time such as 2024-03-03T14:05Z or -36h")
-	cmd.Flags().StringVar(&s.to, "to", "", "stop before this offset or time (default: the end as it is now)")
-	cmd.Flags().BoolVarP(&s.follow, "follow", "f", false, "go on when the end is reached")
-	cmd.Flags().Int32SliceVar(&s.partitions, "partition", nil, "only these partitions, comma separated")
+	s.flags(cmd)
 	cmd.Flags().StringVar(&format, "format", "%v\\n", "how to print a record, or json")
+	cmd.Flags().BoolVar(&out.json, "json", false, "print one JSON object a line, as --format json does; errors as JSON too")
 	cmd.Flags().Int64VarP(&count, "count", "n", 0, "stop after this many records (0: no limit)")
-	cmd.Flags().BoolVar(&s.committed, "read-committed", false, "leave out records of open and aborted transactions")
+	cmd.Flags().BoolVar(&quiet, "quiet", false, "no progress")
 	return cmd
 }
 
-// span says what to read of a topic.
-type span struct {
-	from, to   string
-	follow     bool
-	committed  bool // read_committed: ends are last stable offsets
-	partitions []int32
+// options are the client's for a reading.
+func (s *span) options(topic string, r *reading) []kgo.Opt {
+	starts := make(map[int32]kgo.Offset, len(r.starts))
+	for p, offset := range r.starts {
+		starts[p] = kgo.NewOffset().At(offset)
+	}
+	opts := []kgo.Opt{
+		kgo.FetchMaxWait(500 * time.Millisecond), kgo.FetchMaxPartitionBytes(4 << 20),
+		// Transaction markers are kept so that one at the very end shows that
+		// the end is reached; they are never printed.
+		kgo.KeepControlRecords(),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: starts}),
+	}
+	if s.committed {
+		opts = append(opts, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	}
+	if !r.earliest { // what was asked for is not replaced by what is left
+		opts = append(opts, kgo.ConsumeResetOffset(kgo.NoResetOffset()))
+	}
+	return opts
 }
 
-// resolve turns the span into a start for each partition and, unless
-// following, an exclusive end.
-func (s *span) resolve(ctx context.Context, adm *admin, topic string, now time.Time) (map[int32]kgo.Offset, map[int32]int64, error) {
-	keys, err := topicPartitions(ctx, adm, []string{topic})
-	if err != nil {
-		return nil, nil, err
-	}
-	if keys, err = s.chosen(topic, keys); err != nil {
-		return nil, nil, err
-	}
-	first, err := offsetsAt(ctx, adm.raw, keys, s.from, s.committed, now)
-	if err != nil {
-		return nil, nil, err
-	}
-	starts := make(map[int32]kgo.Offset, len(keys))
-	for _, k := range keys {
-		starts[k.partition] = kgo.NewOffset().At(first[k])
-	}
-	if s.follow && s.to == "" {
-		return starts, nil, nil
-	}
-	to := s.to
-	if to == "" {
-		to = "latest"
-	}
-	last, err := offsetsAt(ctx, adm.raw, keys, to, s.committed, now)
-	if err != nil {
-		return nil, nil, err
-	}
-	ends := make(map[int32]int64, len(keys))
-	for _, k := range keys {
-		if last[k] > first[k] {
-			ends[k.partition] = last[k]
-		} else {
-			delete(starts, k.partition)
-		}
-	}
-	return starts, ends, nil
-}
-
-func (s *span) chosen(topic string, keys []partitionKey) ([]partitionKey, error) {
-	if len(s.partitions) == 0 {
-		return keys, nil
-	}
-	var chosen []partitionKey
-	for _, want := range s.partitions {
-		if want < 0 || int(want) >= len(keys) {
-			return nil, fmt.Errorf("topic %s has partitions 0 to %d, not %d", topic, len(keys)-1, want)
-		}
-		chosen = append(chosen, partitionKey{topic, want})
-	}
-	return chosen, nil
-}
-
-// consume prints until every partition has reached its end, count records are
-// out, or the context ends.
-func consume(ctx context.Context, cl *kgo.Client, w io.Writer, starts map[int32]kgo.Offset, ends map[int32]int64, count int64, print recordPrinter) error {
+// consume prints what is wanted until every partition has reached its end, count
+// records are out, or the context ends. It tells bar of every offset read.
+func consume(ctx context.Context, cl *kgo.Client, w io.Writer, r *reading, count int64, print recordPrinter, bar *progressbar.ProgressBar) (printed int64, err error) {
 	out := bufio.NewWriterSize(w, 256<<10)
 	defer out.Flush()
-	open := len(starts)
-	var printed int64
-	for open > 0 || ends == nil {
+	next := maps.Clone(r.starts)
+	open := len(r.starts)
+	for open > 0 || r.ends == nil {
 		fetches := cl.PollFetches(ctx)
 		if ctx.Err() != nil {
-			return out.Flush()
+			return printed, out.Flush()
 		}
 		if err := fetches.Err0(); err != nil {
-			return err
+			return printed, err
 		}
 		for _, fe := range fetches.Errors() {
-			return fmt.Errorf("read %s-%d: %w", fe.Topic, fe.Partition, fe.Err)
+			return printed, fmt.Errorf("read %s-%d from offset %d: %w", fe.Topic, fe.Partition, next[fe.Partition], fe.Err)
 		}
 		var failed error
 		fetches.EachPartition(func(p kgo.FetchTopicPartition) {
-			end, bounded := ends[p.Partition]
-			if ends != nil && !bounded {
+			end, bounded := r.ends[p.Partition]
+			if r.ends != nil && !bounded {
 				return
 			}
-			for _, r := range p.Records {
-				if failed != nil || (bounded && r.Offset >= end) || (count > 0 && printed == count) {
+			for _, rec := range p.Records {
+				if failed != nil || (bounded && rec.Offset >= end) || (count > 0 && printed == count) {
 					break
 				}
-				if r.Attrs.IsControl() {
+				_ = bar.Add64(rec.Offset + 1 - next[p.Partition])
+				next[p.Partition] = rec.Offset + 1
+				if rec.Attrs.IsControl() || !r.wants(rec) {
 					continue
 				}
-				failed = print(out, r)
+				failed = print(out, rec)
 				printed++
 			}
 			if n := len(p.Records); bounded && n > 0 && p.Records[n-1].Offset >= end-1 {
-				delete(ends, p.Partition)
+				delete(r.ends, p.Partition)
 				cl.PauseFetchPartitions(map[string][]int32{p.Topic: {p.Partition}})
 				open--
 			}
 		})
 		if failed != nil || (count > 0 && printed == count) {
-			return failed
+			return printed, failed
 		}
 		if err := out.Flush(); err != nil {
-			return err
+			return printed, err
 		}
 	}
-	return out.Flush()
+	return printed, out.Flush()
 }
 
 type recordPrinter func(io.Writer, *kgo.Record) error

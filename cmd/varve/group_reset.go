@@ -37,12 +37,16 @@ func groupReset() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case to == "":
-				return errors.New("say where to with --to: earliest, latest, an offset, or a time such as 2024-03-03T14:05Z or -36h")
+				return errors.New("say where to with --to: " + placeForms)
 			case dryRun == apply:
 				return errors.New("choose --dry-run, to see where the group would go on, or --apply, to have it go on there")
 			}
+			where, err := parsePlace("--to", to, time.Now())
+			if err != nil {
+				return err
+			}
 			return c.withAdmin(cmd, func(ctx context.Context, adm *admin) error {
-				plan, err := adm.planReset(ctx, args[0], topics, to)
+				plan, err := adm.planReset(ctx, args[0], topics, where)
 				if err != nil {
 					return err
 				}
@@ -64,7 +68,7 @@ func groupReset() *cobra.Command {
 	}
 	c.flags(cmd)
 	out.flags(cmd)
-	cmd.Flags().StringVar(&to, "to", "", "earliest, latest, an offset, or a time such as 2024-03-03T14:05Z or -36h")
+	cmd.Flags().StringVar(&to, "to", "", placeForms)
 	cmd.Flags().StringArrayVar(&topics, "topic", nil, "only this topic, or these partitions of it: NAME or NAME:0,3, repeatable")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show what would be committed")
 	cmd.Flags().BoolVar(&apply, "apply", false, "commit it")
@@ -84,7 +88,7 @@ type resetPlan struct {
 	Moves       []resetMove
 }
 
-func (a *admin) planReset(ctx context.Context, name string, topics []string, to string) (*resetPlan, error) {
+func (a *admin) planReset(ctx context.Context, name string, topics []string, to place) (*resetPlan, error) {
 	plan := &resetPlan{group: name, kind: groupClassic}
 	had := map[partitionKey]int64{}
 	v, err := a.viewGroup(ctx, name)
@@ -106,7 +110,7 @@ func (a *admin) planReset(ctx context.Context, name string, topics []string, to 
 	if err != nil {
 		return nil, err
 	}
-	target, err := offsetsAt(ctx, a.raw, keys, to, false, time.Now())
+	target, err := offsetsAt(ctx, a.raw, keys, to, false)
 	if err != nil {
 		return nil, err
 	}

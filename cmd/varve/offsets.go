@@ -70,47 +70,6 @@ func listOffsets(ctx context.Context, cl *kgo.Client, partitions []partitionKey,
 	return out, nil
 }
 
-// offsetsAt resolves earliest, latest, an offset or a time to an offset in every
-// partition. A time after the last record is the end of the log.
-func offsetsAt(ctx context.Context, cl *kgo.Client, keys []partitionKey, at string, committed bool, now time.Time) (map[partitionKey]int64, error) {
-	out := make(map[partitionKey]int64, len(keys))
-	if offset, err := strconv.ParseInt(at, 10, 64); err == nil && offset >= 0 {
-		for _, k := range keys {
-			out[k] = offset
-		}
-		return out, nil
-	}
-	question := int64(timestampLatest)
-	switch at {
-	case "latest":
-	case "earliest":
-		question = timestampEarliest
-	default:
-		t, err := parseTime(at, now)
-		if err != nil {
-			return nil, err
-		}
-		question = t.UnixMilli()
-	}
-	answers, err := listOffsets(ctx, cl, keys, question, committed)
-	if err != nil {
-		return nil, err
-	}
-	latest := answers
-	if question >= 0 {
-		if latest, err = listOffsets(ctx, cl, keys, timestampLatest, committed); err != nil {
-			return nil, err
-		}
-	}
-	for _, k := range keys {
-		out[k] = answers[k].offset
-		if out[k] < 0 {
-			out[k] = latest[k].offset
-		}
-	}
-	return out, nil
-}
-
 // topicPartitions lists the partitions of the named topics, of all when none is named.
 func topicPartitions(ctx context.Context, adm *admin, topics []string) ([]partitionKey, error) {
 	details, err := adm.ListTopics(ctx, topics...)
@@ -177,7 +136,7 @@ func offsetsCommand() *cobra.Command {
 	}
 	c.flags(cmd)
 	out.flags(cmd)
-	cmd.Flags().StringVar(&at, "at", "", "also show the first record at or after this time, such as 2024-03-03T14:05Z or -36h")
+	cmd.Flags().StringVar(&at, "at", "", "also show the first record at or after this time: 2024-03-03T14:05Z, 2024-03-03, now, -36h, -90d or @MILLISECONDS")
 	return cmd
 }
 
@@ -206,7 +165,7 @@ func offsetRows(ctx context.Context, adm *admin, topics []string, at string) ([]
 	if at != "" {
 		t, err := parseTime(at, time.Now())
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("--at: %w", err)
 		}
 		questions = append(questions, t.UnixMilli())
 	}

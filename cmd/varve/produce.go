@@ -8,11 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -30,10 +33,16 @@ func produceCommand() *cobra.Command {
 		partition int32
 		codec     string
 		quiet     bool
+		out       output
+		batchMax  string
 	)
 	cmd := &cobra.Command{
 		Use:   "produce TOPIC",
 		Short: "Write one record per line of standard input",
+		Long: "Write one record per line of standard input, and wait until all in-sync replicas have them (acks=all).\n\n" +
+			"It ends with the first line that cannot be read or written, and when records have waited for --timeout\n" +
+			"without any being acknowledged, with a status other than 0 and the broker's reason. Lines that were\n" +
+			"acknowledged before stay written; so may lines that were on their way.",
 		Example: "  echo hello | varve produce events\n" +
 			"  varve produce events --key-field key --time-field ts < events.ndjson",
 		Args: needs("TOPIC"),
@@ -42,14 +51,20 @@ func produceCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			batchBytes, err := batchBytesArg(batchMax)
+			if err != nil {
+				return err
+			}
 			c.heard = &refusals{tell: cmd.ErrOrStderr()}
 			opts := []kgo.Opt{
 				kgo.DefaultProduceTopic(args[0]),
 				kgo.ProducerBatchCompression(compression),
+				kgo.ProducerBatchMaxBytes(batchBytes),
+				kgo.BrokerMaxWriteBytes(lineBytesMax),
 				kgo.AllowAutoTopicCreation(),
 				// No RecordDeliveryTimeout: the client counts it from the record's
 				// own timestamp, which in a back-fill is years ago.
-				kgo.RecordRetries(10),
+				kgo.ProduceRequestTimeout(c.timeout),
 			}
 			if partition >= 0 {
 				opts = append(opts, kgo.RecordPartitioner(kgo.ManualPartitioner()))
@@ -63,12 +78,22 @@ func produceCommand() *cobra.Command {
 			if err := canHold(cmd.Context(), cl, args[0]); err != nil {
 				return err
 			}
-			n, err := reader.produce(cmd, cl, quiet)
-			if err != nil {
-				return topicError(args[0], c.heard.explain(err), "")
+			w := &writing{reader: reader, cl: cl, limit: c.timeout, bar: progress(cmd.ErrOrStderr(), -1, "writing", quiet),
+				done: written{Topic: args[0], Partitions: map[int32]writtenRange{}}}
+			err = w.run(cmd.Context(), cmd.InOrStdin())
+			_ = w.bar.Finish()
+			sum := w.summary()
+			if err == nil && out.json {
+				return out.object(cmd.OutOrStdout(), sum)
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "%d records written to %s\n", n, args[0])
-			return nil
+			if err == nil {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%d records written to %s\n", sum.Records, args[0])
+				return nil
+			}
+			if sum.Records > 0 {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%d records were written to %s before that\n", sum.Records, args[0])
+			}
+			return produceError(args[0], c.heard.explain(err), batchBytes)
 		},
 	}
 	c.flags(cmd)
@@ -77,8 +102,30 @@ func produceCommand() *cobra.Command {
 	cmd.Flags().StringVar(&reader.timeField, "time-field", "", "lines are JSON objects: take the timestamp (ms, or RFC 3339) from this field")
 	cmd.Flags().Int32Var(&partition, "partition", -1, "write to this partition only (-1: by key, else spread)")
 	cmd.Flags().StringVar(&codec, "codec", "zstd", "none, gzip, snappy, lz4 or zstd")
+	cmd.Flags().StringVar(&batchMax, "batch-max", "1MiB", "largest batch, before compression: a longer line does not fit; the topic's max.message.bytes bounds it too")
 	cmd.Flags().BoolVar(&quiet, "quiet", false, "no progress")
+	cmd.Flags().BoolVar(&out.json, "json", false, "print what was written as JSON; errors as JSON too")
 	return cmd
+}
+
+func batchBytesArg(s string) (int32, error) {
+	n, err := humanize.ParseBytes(s)
+	if err != nil || n < 1<<10 || n > lineBytesMax {
+		return 0, fmt.Errorf("--batch-max %q: write a size from 1KiB to %s, such as 4MiB", s, humanize.IBytes(lineBytesMax))
+	}
+	return int32(n), nil
+}
+
+// produceError says what to do about records that were not written.
+func produceError(topic string, err error, batchBytes int32) error {
+	var large *tooLarge
+	switch {
+	case errors.As(err, &large) && large.size >= int(batchBytes):
+		return fmt.Errorf("topic %s: MESSAGE_TOO_LARGE: input line %d has %d bytes, more than a batch of this producer takes: use --batch-max 4MiB or so, and raise the topic's limit with `varve topic alter %s --config max.message.bytes=BYTES`", topic, large.line, large.size, topic)
+	case errors.Is(err, kerr.MessageTooLarge):
+		return fmt.Errorf("%w: raise the topic's limit with `varve topic alter %s --config max.message.bytes=BYTES`, or make batches smaller with --batch-max", topicError(topic, err, ""), topic)
+	}
+	return topicError(topic, err, "")
 }
 
 // canHold refuses a topic that neither exists nor will be made by the first
@@ -179,42 +226,140 @@ func jsonTime(raw json.RawMessage) (time.Time, error) {
 	return time.Parse(time.RFC3339Nano, string(unquote(raw)))
 }
 
-// produce reads standard input to its end. It stops at the first record that
-// cannot be read or written: what was acknowledged before stays written.
-func (r *recordReader) produce(cmd *cobra.Command, cl *kgo.Client, quiet bool) (int64, error) {
-	var (
-		failed  firstError
-		written int64
-		mu      sync.Mutex // guards written
-		in      = bufio.NewScanner(cmd.InOrStdin())
-		bar     = progress(cmd.ErrOrStderr(), -1, "writing", quiet)
-	)
+// progress that is looked at is looked at this often.
+const stallTick = 100 * time.Millisecond
+
+// writing is one run of `varve produce`.
+type writing struct {
+	reader recordReader
+	cl     *kgo.Client
+	bar    *progressbar.ProgressBar
+	limit  time.Duration // how long records may wait without any being acknowledged
+
+	failed firstError
+	asked  atomic.Int64
+
+	mu   sync.Mutex // guards done
+	done written
+}
+
+// written is what has been acknowledged. Offsets are from the first to the last
+// of each partition; other producers' records may lie between.
+type written struct {
+	Topic      string                 `json:"topic"`
+	Records    int64                  `json:"records"`
+	Bytes      int64                  `json:"bytes"`
+	Partitions map[int32]writtenRange `json:"partitions"`
+}
+
+type writtenRange struct {
+	Records int64 `json:"records"`
+	First   int64 `json:"firstOffset"`
+	Last    int64 `json:"lastOffset"`
+}
+
+// errStalled is returned when records have waited for longer than --timeout and none was acknowledged.
+var errStalled = errors.New("records are not acknowledged")
+
+// run reads in to its end. It stops at the first record that cannot be read or
+// written, and when nothing has been acknowledged for too long: what was
+// acknowledged before stays written.
+func (w *writing) run(ctx context.Context, in io.Reader) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan struct{})
+	go func() { // ends with the input, or with the process: a read of a terminal cannot be stopped
+		defer close(ended)
+		w.read(ctx, in)
+		w.failed.set(w.cl.Flush(ctx))
+	}()
+	tick := time.NewTicker(stallTick)
+	defer tick.Stop()
+	seen, since := int64(-1), time.Now()
+	for {
+		select {
+		case <-ended:
+			return w.failed.get()
+		case <-ctx.Done():
+			w.failed.set(ctx.Err())
+			return w.failed.get()
+		case <-tick.C:
+		}
+		if err := w.failed.get(); err != nil {
+			return err
+		}
+		acked := w.summary().Records
+		if acked != seen || w.asked.Load() == acked {
+			seen, since = acked, time.Now()
+		}
+		if time.Since(since) >= w.limit {
+			return fmt.Errorf("%d %w after %s", w.asked.Load()-acked, errStalled, w.limit)
+		}
+	}
+}
+
+func (w *writing) read(ctx context.Context, from io.Reader) {
+	in := bufio.NewScanner(from)
 	in.Buffer(make([]byte, 64<<10), lineBytesMax)
-	for line := 1; failed.get() == nil && in.Scan(); line++ {
-		rec, err := r.record(bytes.Clone(in.Bytes()))
+	for line := 1; w.failed.get() == nil && ctx.Err() == nil && in.Scan(); line++ {
+		rec, err := w.reader.record(bytes.Clone(in.Bytes()))
 		if err != nil {
-			failed.set(fmt.Errorf("input line %d: %w", line, err))
-			break
+			w.failed.set(fmt.Errorf("input line %d: %w", line, err))
+			return
 		}
 		size := len(rec.Key) + len(rec.Value)
-		cl.Produce(cmd.Context(), rec, func(_ *kgo.Record, err error) {
+		w.asked.Add(1)
+		w.cl.Produce(ctx, rec, func(rec *kgo.Record, err error) {
+			if errors.Is(err, kerr.MessageTooLarge) {
+				err = &tooLarge{line, size, err}
+			}
 			if err != nil {
-				failed.set(err)
+				w.failed.set(err)
 				return
 			}
-			mu.Lock()
-			written++
-			mu.Unlock()
-			_ = bar.Add(size)
+			w.acknowledged(rec, size)
+			_ = w.bar.Add(size)
 		})
 	}
-	failed.set(in.Err())
-	failed.set(cl.Flush(cmd.Context()))
-	_ = bar.Finish()
-	mu.Lock()
-	defer mu.Unlock()
-	return written, failed.get()
+	if errors.Is(in.Err(), bufio.ErrTooLong) {
+		w.failed.set(fmt.Errorf("an input line is longer than %d bytes, the most that a request can hold: split it", lineBytesMax))
+		return
+	}
+	w.failed.set(in.Err())
 }
+
+func (w *writing) acknowledged(rec *kgo.Record, size int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.done.Records++
+	w.done.Bytes += int64(size)
+	r, ok := w.done.Partitions[rec.Partition]
+	if !ok {
+		r.First, r.Last = rec.Offset, rec.Offset
+	}
+	r.Records++
+	r.First, r.Last = min(r.First, rec.Offset), max(r.Last, rec.Offset)
+	w.done.Partitions[rec.Partition] = r
+}
+
+func (w *writing) summary() written {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	sum := w.done
+	sum.Partitions = maps.Clone(sum.Partitions)
+	return sum
+}
+
+// tooLarge is a line that a limit keeps out.
+type tooLarge struct {
+	line, size int
+	err        error
+}
+
+func (e *tooLarge) Error() string {
+	return fmt.Sprintf("input line %d (%d bytes): %v", e.line, e.size, e.err)
+}
+func (e *tooLarge) Unwrap() error { return e.err }
 
 // firstError keeps the first error that is set on it.
 type firstError struct {
@@ -237,21 +382,21 @@ func (f *firstError) get() error {
 	return f.err
 }
 
-// progress is a bar in bytes on a terminal, and silent elsewhere. A size of -1
+// progress is a bar on a terminal, in bytes unless units say otherwise, and silent elsewhere. A size of -1
 // means that the end is not known.
-func progress(w io.Writer, size int64, what string, quiet bool) *progressbar.ProgressBar {
+func progress(w io.Writer, size int64, what string, quiet bool, units ...progressbar.Option) *progressbar.ProgressBar {
 	if quiet || !isTerminal(w) {
 		return progressbar.DefaultBytesSilent(size, what)
 	}
-	return progressbar.NewOptions64(size,
+	return progressbar.NewOptions64(size, append([]progressbar.Option{
 		progressbar.OptionSetWriter(w),
 		progressbar.OptionSetDescription(what),
 		progressbar.OptionShowBytes(true),
 		progressbar.OptionUseIECUnits(true),
-		progressbar.OptionThrottle(100*time.Millisecond),
+		progressbar.OptionThrottle(100 * time.Millisecond),
 		progressbar.OptionClearOnFinish(),
 		progressbar.OptionSetWidth(30),
-	)
+	}, units...)...)
 }
 
 func isTerminal(w io.Writer) bool {

@@ -3,9 +3,11 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 )
 
 // produceTo runs `varve produce` with what is read from in, and gives what it
@@ -59,6 +61,39 @@ func TestProduceSaysWhyTheBrokerRefuses(t *testing.T) {
 	}
 	if !strings.Contains(said.String(), "the broker refuses: KAFKA_STORAGE_ERROR: ") {
 		t.Errorf("while it tries again it says %q", said.String())
+	}
+}
+
+func TestProduceEndsAtItsTimeoutWithTheBrokersReason(t *testing.T) {
+	n := startWith(t, "varve.disk.reserve.bytes=4000000000000000000")
+	createTopic(t, n, "events")
+	cmd := rootCommand()
+	cmd.SetArgs([]string{"produce", "events", "--bootstrap", n.Kafka, "--timeout", "500ms"})
+	input, keep := io.Pipe() // more may come: it does not wait for that
+	defer keep.Close()
+	go func() { _, _ = keep.Write([]byte("a\nb\n")) }()
+	cmd.SetIn(input)
+	cmd.SetErr(&logText{})
+	began := time.Now()
+	err := cmd.ExecuteContext(context.Background())
+	if took := time.Since(began); took > 15*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	for _, want := range []string{"2 records are not acknowledged after 500ms", "KAFKA_STORAGE_ERROR", "disk of broker 1 is nearly full", "free space, or lower local.retention"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in: %v", want, err)
+		}
+	}
+}
+
+func TestProduceSaysWhichSettingsKeepALineOut(t *testing.T) {
+	n := startWith(t)
+	createTopic(t, n, "small")
+	err := produceTo(context.Background(), n, "small", "a\n"+strings.Repeat("x", 3<<20)+"\n", &logText{})
+	for _, want := range []string{"MESSAGE_TOO_LARGE", "input line 2", "--batch-max", "max.message.bytes"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in: %v", want, err)
+		}
 	}
 }
 

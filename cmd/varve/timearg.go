@@ -36,7 +36,7 @@ func parseTime(s string, now time.Time) (time.Time, error) {
 	case strings.HasPrefix(s, "-"), strings.HasPrefix(s, "+"):
 		d, err := parseDuration(s)
 		if err != nil {
-			return time.Time{}, err
+			break
 		}
 		return now.Add(d), nil
 	}
