@@ -278,8 +278,24 @@ func directoryHint(err error, dir string) string {
 		return "; another node runs on " + dir + ": stop it, or give this one another directory with --dir or log.dirs"
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 		return "; make " + dir + " writable for this user, or name another directory with --dir or log.dirs"
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		return "; " + dir + " cannot be made there: name another directory with --dir or log.dirs"
+	case errors.Is(err, syscall.ENOSPC):
+		return "; free space on its disk, or name another directory with --dir or log.dirs"
 	case errors.Is(err, meta.ErrVersion):
 		return "; a newer release has written what this one cannot read: start that release"
+	}
+	return ""
+}
+
+// storeHint says what to do about a bucket that cannot be opened. Other errors
+// of the store say it themselves.
+func storeHint(err error) string {
+	switch {
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		return "; make the folder writable for this user, or name another store with --store or varve.tier.store"
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		return "; the folder cannot be made there: name another store with --store or varve.tier.store"
 	}
 	return ""
 }
@@ -298,7 +314,7 @@ func (n *node) openTier(ctx context.Context) error {
 	}
 	inner, err := objstore.Open(ctx, n.conf.VarveTierStore, objstore.Options{Logger: n.log.With("room", "store")})
 	if err != nil {
-		return fmt.Errorf("varve.tier.store=%s: %w", n.conf.VarveTierStore, err)
+		return fmt.Errorf("varve.tier.store=%s: %w%s", n.conf.VarveTierStore, err, storeHint(err))
 	}
 	n.store = objstore.NewCounted(inner, nil)
 	if err := n.probeStore(ctx); err != nil {

@@ -221,6 +221,12 @@ func TestDevRefusesATakenAddressAndABadSetting(t *testing.T) {
 	if _, err = startNode(ctx, s, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "varve.tier.store=gopher://x") {
 		t.Errorf("unknown store: %v", err)
 	}
+	for dir, want := range map[string]string{"/proc/x": "--dir or log.dirs", t.TempDir(): "--store or varve.tier.store"} {
+		s = devSettings(dir, "127.0.0.1:0", "", "file:///proc/nope")
+		if _, err = startNode(ctx, s, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("a place where nothing can be made: %v", err)
+		}
+	}
 	s = devSettings(t.TempDir(), "127.0.0.1:0", "", "")
 	s["log.dirs"] = "/a,/b"
 	if _, err = startNode(ctx, s, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "Varve keeps one") {

@@ -92,6 +92,7 @@ func topicCreate() *cobra.Command {
 				var errs []error
 				for _, r := range resps.Sorted() {
 					if ifNotExists && errors.Is(r.Err, kerr.TopicAlreadyExists) {
+						errs = append(errs, tellExisting(ctx, cmd, adm, r.Topic))
 						continue
 					}
 					if r.Err != nil {
@@ -109,8 +110,22 @@ func topicCreate() *cobra.Command {
 	cmd.Flags().Int16VarP(&replication, "replication-factor", "r", -1, "replicas (-1: the broker's default.replication.factor)")
 	cmd.Flags().StringArrayVarP(&configs, "config", "c", nil, "topic setting NAME=VALUE, repeatable")
 	cmd.Flags().BoolVar(&tiered, "tiered", false, "keep sealed segments in the bucket (remote.storage.enable=true)")
-	cmd.Flags().BoolVar(&ifNotExists, "if-not-exists", false, "an existing topic is no error")
+	cmd.Flags().BoolVar(&ifNotExists, "if-not-exists", false, "an existing topic is no error: it is left as it is, with its partitions and settings")
 	return cmd
+}
+
+// tellExisting says what --if-not-exists has left alone.
+func tellExisting(ctx context.Context, cmd *cobra.Command, adm *admin, topic string) error {
+	details, err := adm.ListTopicsWithInternal(ctx, topic)
+	if err != nil {
+		return err
+	}
+	t := details[topic]
+	if t.Err != nil {
+		return topicError(topic, t.Err, "")
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s exists and is left as it is: %d partitions, replication factor %d\n", topic, len(t.Partitions), t.Partitions.NumReplicas())
+	return nil
 }
 
 func settingsArg(args []string) (map[string]*string, error) {
@@ -203,12 +218,9 @@ func topicDescribe() *cobra.Command {
 		Args:  needs("TOPIC…"),
 		RunE: func(cmd *cobra.Command, topics []string) error {
 			return c.withAdmin(cmd, func(ctx context.Context, adm *admin) error {
-				list, err := describeTopics(ctx, adm, topics, all)
-				if err != nil {
-					return err
-				}
-				if out.json {
-					return out.object(cmd.OutOrStdout(), list)
+				list, missing := describeTopics(ctx, adm, topics, all)
+				if out.json && (len(list) > 0 || missing == nil) {
+					return errors.Join(out.object(cmd.OutOrStdout(), list), missing)
 				}
 				for _, d := range list {
 					names := make([]string, 0, len(d.Configs))
@@ -228,7 +240,7 @@ func topicDescribe() *cobra.Command {
 						return err
 					}
 				}
-				return nil
+				return missing
 			})
 		},
 	}
@@ -245,39 +257,58 @@ func indent(rows [][]string) [][]string {
 	return rows
 }
 
+// describeTopics gives those of the topics that it can, and an error for the rest.
 func describeTopics(ctx context.Context, adm *admin, topics []string, all bool) ([]described, error) {
 	details, err := adm.ListTopicsWithInternal(ctx, topics...)
 	if err != nil {
 		return nil, err
 	}
-	configs, err := adm.DescribeTopicConfigs(ctx, topics...)
+	var errs []error
+	var known []string
+	for _, t := range details.Sorted() {
+		if t.Err != nil {
+			errs = append(errs, topicError(t.Topic, t.Err, ""))
+			continue
+		}
+		known = append(known, t.Topic)
+	}
+	if len(known) == 0 {
+		return nil, errors.Join(errs...)
+	}
+	configs, err := adm.DescribeTopicConfigs(ctx, known...)
 	if err != nil {
 		return nil, err
 	}
 	var list []described
-	for _, t := range details.Sorted() {
-		if t.Err != nil {
-			return nil, topicError(t.Topic, t.Err, "")
-		}
-		d := described{Topic: t.Topic, ID: topicID(t.ID), Configs: map[string]string{}}
-		for _, p := range t.Partitions.Sorted() {
-			d.Partitions = append(d.Partitions, describedPartition{p.Partition, p.Leader, p.LeaderEpoch, p.Replicas, p.ISR})
-		}
-		rc, err := configs.On(t.Topic, nil)
+	for _, name := range known {
+		d, err := describeTopic(details[name], configs, all)
 		if err != nil {
-			return nil, topicError(t.Topic, err, "")
-		}
-		if rc.Err != nil {
-			return nil, topicError(t.Topic, rc.Err, rc.ErrMessage)
-		}
-		for _, cfg := range rc.Configs {
-			if all || cfg.Source.String() == "DYNAMIC_TOPIC_CONFIG" {
-				d.Configs[cfg.Key] = cfg.MaybeValue()
-			}
+			errs = append(errs, err)
+			continue
 		}
 		list = append(list, d)
 	}
-	return list, nil
+	return list, errors.Join(errs...)
+}
+
+func describeTopic(t kadm.TopicDetail, configs kadm.ResourceConfigs, all bool) (described, error) {
+	d := described{Topic: t.Topic, ID: topicID(t.ID), Configs: map[string]string{}}
+	for _, p := range t.Partitions.Sorted() {
+		d.Partitions = append(d.Partitions, describedPartition{p.Partition, p.Leader, p.LeaderEpoch, p.Replicas, p.ISR})
+	}
+	rc, err := configs.On(t.Topic, nil)
+	if err != nil {
+		return d, topicError(t.Topic, err, "")
+	}
+	if rc.Err != nil {
+		return d, topicError(t.Topic, rc.Err, rc.ErrMessage)
+	}
+	for _, cfg := range rc.Configs {
+		if all || cfg.Source.String() == "DYNAMIC_TOPIC_CONFIG" {
+			d.Configs[cfg.Key] = cfg.MaybeValue()
+		}
+	}
+	return d, nil
 }
 
 func topicAlter() *cobra.Command {
@@ -355,6 +386,9 @@ func alterSettings(ctx context.Context, adm *admin, topic string, set map[string
 	if len(changes) == 0 {
 		return nil
 	}
+	if err := knownSettings(ctx, adm, topic, unset); err != nil {
+		return err
+	}
 	resps, err := adm.AlterTopicConfigs(ctx, changes, topic)
 	if err != nil {
 		return err
@@ -364,6 +398,32 @@ func alterSettings(ctx context.Context, adm *admin, topic string, set map[string
 		return err
 	}
 	return topicError(topic, r.Err, r.ErrMessage)
+}
+
+// knownSettings refuses names that no topic setting has. Brokers take the
+// deletion of any name, as Kafka's do, so a misspelt one would change nothing
+// and look done.
+func knownSettings(ctx context.Context, adm *admin, topic string, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	configs, err := adm.DescribeTopicConfigs(ctx, topic)
+	if err != nil {
+		return err
+	}
+	rc, err := configs.On(topic, nil)
+	if err != nil {
+		return err
+	}
+	if rc.Err != nil {
+		return topicError(topic, rc.Err, rc.ErrMessage)
+	}
+	for _, name := range names {
+		if !slices.ContainsFunc(rc.Configs, func(c kadm.Config) bool { return c.Key == name }) {
+			return fmt.Errorf("topic %s: there is no setting %q; `varve topic describe %s --all` lists them", topic, name, topic)
+		}
+	}
+	return nil
 }
 
 func topicDelete() *cobra.Command {

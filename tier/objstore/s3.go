@@ -22,6 +22,7 @@ import (
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go/logging"
 )
 
 const (
@@ -62,6 +63,7 @@ func openS3(ctx context.Context, c Config, o Options) (*S3, error) {
 	}
 	load := []func(*awsconfig.LoadOptions) error{
 		awsconfig.WithHTTPClient(httpClient(o)),
+		awsconfig.WithLogger(sdkLog(o.Logger)),
 		awsconfig.WithRequestChecksumCalculation(aws.RequestChecksumCalculationWhenRequired),
 		awsconfig.WithResponseChecksumValidation(aws.ResponseChecksumValidationWhenRequired),
 	}
@@ -87,6 +89,16 @@ func openS3(ctx context.Context, c Config, o Options) (*S3, error) {
 			"AWS_PROFILE, or run with a role: %w", ErrDenied, err))
 	}
 	return newS3(cfg, c, o), nil
+}
+
+// sdkLog takes what the AWS library would write to standard error. All of it is about ways that it tries before it
+// returns an error, which is told.
+func sdkLog(log *slog.Logger) logging.Logger {
+	return logging.LoggerFunc(func(_ logging.Classification, format string, v ...any) {
+		if log != nil {
+			log.Debug("the AWS library says", "words", fmt.Sprintf(format, v...))
+		}
+	})
 }
 
 func newS3(cfg aws.Config, c Config, o Options) *S3 {
