@@ -44,5 +44,5 @@ func group(cmd *cobra.Command, subcommands ...*cobra.Command) *cobra.Command {
 
 // flagError adds where the known flags are listed.
 func flagError(cmd *cobra.Command, err error) error {
-	return fmt.Errorf("%w; `%s --help` lists the flags", err, cmd.CommandPath())
+	return advise(err, "`"+cmd.CommandPath()+" --help` lists the flags")
 }

@@ -34,7 +34,7 @@ func (c *client) flags(cmd *cobra.Command) {
 		def = env
 	}
 	cmd.Flags().StringVar(&c.bootstrap, "bootstrap", def, "broker addresses HOST:PORT,… (or VARVE_BOOTSTRAP)")
-	cmd.Flags().DurationVar(&c.timeout, "timeout", 30*time.Second, "give up on a request after this long")
+	cmd.Flags().DurationVar(&c.timeout, "timeout", 30*time.Second, "give up on a request, and on records that are not acknowledged, after this long")
 	c.tls.flags(cmd)
 }
 
@@ -76,15 +76,15 @@ func (c *client) explain(err error) error {
 	var closed *kgo.ErrFirstReadEOF
 	switch {
 	case errors.As(err, &unverified):
-		return fmt.Errorf("the certificate of %s is not trusted (%w): name the authority's with --tls-ca FILE", c.bootstrap, unverified.Err)
+		return advise(fmt.Errorf("the certificate of %s is not trusted (%w)", c.bootstrap, unverified.Err), "name the authority's with --tls-ca FILE")
 	case errors.As(err, &closed) && c.tls.used():
-		return fmt.Errorf("%s closed the connection at once (%w): it speaks plain text, most likely: leave TLS out, or name another port with --bootstrap", c.bootstrap, err)
+		return advise(fmt.Errorf("%s closed the connection at once (%w)", c.bootstrap, err), "it speaks plain text, most likely: leave TLS out, or name another port with --bootstrap")
 	case errors.As(err, &closed):
-		return fmt.Errorf("%s closed the connection at once (%w): it speaks TLS, most likely: use --tls or --command-config", c.bootstrap, err)
+		return advise(fmt.Errorf("%s closed the connection at once (%w)", c.bootstrap, err), "it speaks TLS, most likely: use --tls or --command-config")
 	case errors.As(err, &opErr) && opErr.Op == "remote error":
-		return fmt.Errorf("%s does not let this client in (%w): show a certificate that it trusts with --tls-cert FILE", c.bootstrap, err)
+		return advise(fmt.Errorf("%s does not let this client in (%w)", c.bootstrap, err), "show a certificate that it trusts with --tls-cert FILE")
 	case errors.As(err, &opErr), errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("no broker answers at %s (%w): start one with `varve dev`, or name another with --bootstrap HOST:PORT", c.bootstrap, err)
+		return advise(fmt.Errorf("no broker answers at %s (%w)", c.bootstrap, err), "start one with `varve dev`, or name another with --bootstrap HOST:PORT")
 	default:
 		return err
 	}

@@ -55,12 +55,12 @@ func consumeCommand() *cobra.Command {
 			}); err != nil {
 				return err
 			}
-			for _, note := range r.notes {
-				fmt.Fprintln(cmd.ErrOrStderr(), "note:", note)
+			for _, text := range r.notes {
+				out.note(cmd.ErrOrStderr(), text)
 			}
 			if len(r.starts) == 0 {
 				if len(r.notes) == 0 {
-					fmt.Fprintf(cmd.ErrOrStderr(), "note: nothing to read in %s from %s on\n", args[0], s.from)
+					out.note(cmd.ErrOrStderr(), fmt.Sprintf("nothing to read in %s from %s on", args[0], s.from))
 				}
 				return nil
 			}
@@ -74,7 +74,7 @@ func consumeCommand() *cobra.Command {
 			printed, err := consume(cmd.Context(), cl, cmd.OutOrStdout(), r, count, print, bar)
 			_ = bar.Finish()
 			if err == nil && printed == 0 && cmd.Context().Err() == nil {
-				fmt.Fprintf(cmd.ErrOrStderr(), "note: no record of %s lies in that span\n", args[0])
+				out.note(cmd.ErrOrStderr(), fmt.Sprintf("no record of %s lies in that span", args[0]))
 			}
 			return err
 		},
@@ -82,7 +82,7 @@ func consumeCommand() *cobra.Command {
 	c.flags(cmd)
 	s.flags(cmd)
 	cmd.Flags().StringVar(&format, "format", "%v\\n", "how to print a record, or json")
-	cmd.Flags().BoolVar(&out.json, "json", false, "print one JSON object a line, as --format json does; errors as JSON too")
+	cmd.Flags().BoolVar(&out.json, "json", false, "print one JSON object a line, as --format json does; errors and notes as JSON too, on standard error")
 	cmd.Flags().Int64VarP(&count, "count", "n", 0, "stop after this many records (0: no limit)")
 	cmd.Flags().BoolVar(&quiet, "quiet", false, "no progress")
 	return cmd

@@ -38,11 +38,11 @@ func groupError(name string, err error, message string) error {
 	hint := ""
 	switch {
 	case errors.Is(err, kerr.GroupIDNotFound):
-		hint = "; `varve group list` shows what there is"
+		hint = "`varve group list` shows what there is"
 	case errors.Is(err, kerr.NonEmptyGroup), errors.Is(err, kerr.UnknownMemberID), errors.Is(err, kerr.IllegalGeneration), errors.Is(err, kerr.StaleMemberEpoch):
-		hint = "; stop its members first: `varve group describe " + name + "` lists them"
+		hint = "stop its members first: `varve group describe " + name + "` lists them"
 	}
-	return fmt.Errorf("group %s: %w%s", name, refused(err, message), hint)
+	return advise(fmt.Errorf("group %s: %w", name, refused(err, message)), hint)
 }
 
 func groupList() *cobra.Command {
@@ -178,6 +178,7 @@ func (m groupMember) assigned() string {
 func groupDelete() *cobra.Command {
 	var (
 		c        client
+		out      output
 		ifExists bool
 	)
 	cmd := &cobra.Command{
@@ -187,6 +188,7 @@ func groupDelete() *cobra.Command {
 		RunE: func(cmd *cobra.Command, names []string) error {
 			return c.withAdmin(cmd, func(ctx context.Context, adm *admin) error {
 				var errs []error
+				deleted := []string{}
 				resps, err := adm.DeleteGroups(ctx, names...)
 				var shards *kadm.ShardErrors
 				if err != nil && !errors.As(err, &shards) {
@@ -201,13 +203,14 @@ func groupDelete() *cobra.Command {
 						errs = append(errs, groupError(r.Group, r.Err, r.ErrMessage))
 						continue
 					}
-					fmt.Fprintf(cmd.OutOrStdout(), "deleted %s\n", r.Group)
+					deleted = append(deleted, r.Group)
 				}
-				return errors.Join(errs...)
+				return errors.Join(append(errs, out.deleted(cmd.OutOrStdout(), deleted))...)
 			})
 		},
 	}
 	c.flags(cmd)
+	out.flags(cmd)
 	cmd.Flags().BoolVar(&ifExists, "if-exists", false, "an absent group is no error")
 	return cmd
 }

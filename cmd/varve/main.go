@@ -9,7 +9,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -20,14 +19,14 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	err := rootCommand().ExecuteContext(ctx)
+	cmd, err := rootCommand().ExecuteContextC(ctx)
 	if err == nil {
 		return
 	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		err = errInterrupted
 	}
-	fmt.Fprintln(os.Stderr, "varve:", err)
+	tellError(os.Stderr, cmd, os.Args[1:], err)
 	var status exitStatus
 	if errors.As(err, &status) {
 		os.Exit(status.code)

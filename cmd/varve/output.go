@@ -15,7 +15,7 @@ import (
 type output struct{ json bool }
 
 func (o *output) flags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON instead of a table")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON; errors too, on standard error, as {\"error\": …, \"fix\": …}")
 }
 
 // object prints one value as indented JSON.
@@ -23,6 +23,36 @@ func (o *output) object(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
+}
+
+// done says what was changed: text, or v as JSON.
+func (o *output) done(w io.Writer, v any, text string, args ...any) error {
+	if o.json {
+		return o.object(w, v)
+	}
+	_, err := fmt.Fprintf(w, text+"\n", args...)
+	return err
+}
+
+// note says what a user may not expect and is no error: a line that begins with
+// "note:", or an object.
+func (o *output) note(w io.Writer, text string) {
+	if o.json {
+		_ = json.NewEncoder(w).Encode(map[string]string{"note": text})
+		return
+	}
+	fmt.Fprintln(w, "note:", text)
+}
+
+// deleted says what is no more: a line for each name, or a list of them under "deleted".
+func (o *output) deleted(w io.Writer, names []string) error {
+	if o.json {
+		return o.object(w, map[string][]string{"deleted": names})
+	}
+	for _, name := range names {
+		fmt.Fprintf(w, "deleted %s\n", name)
+	}
+	return nil
 }
 
 // table prints rows under a header, columns aligned.

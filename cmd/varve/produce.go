@@ -56,6 +56,9 @@ func produceCommand() *cobra.Command {
 				return err
 			}
 			c.heard = &refusals{tell: cmd.ErrOrStderr()}
+			if out.json {
+				c.heard.tell = io.Discard // the error has it
+			}
 			opts := []kgo.Opt{
 				kgo.DefaultProduceTopic(args[0]),
 				kgo.ProducerBatchCompression(compression),
@@ -83,14 +86,15 @@ func produceCommand() *cobra.Command {
 			err = w.run(cmd.Context(), cmd.InOrStdin())
 			_ = w.bar.Finish()
 			sum := w.summary()
-			if err == nil && out.json {
-				return out.object(cmd.OutOrStdout(), sum)
-			}
-			if err == nil {
+			if out.json {
+				if said := out.object(cmd.OutOrStdout(), sum); err == nil {
+					return said
+				}
+			} else if err == nil {
 				fmt.Fprintf(cmd.ErrOrStderr(), "%d records written to %s\n", sum.Records, args[0])
 				return nil
 			}
-			if sum.Records > 0 {
+			if sum.Records > 0 && !out.json {
 				fmt.Fprintf(cmd.ErrOrStderr(), "%d records were written to %s before that\n", sum.Records, args[0])
 			}
 			return produceError(args[0], c.heard.explain(err), batchBytes)
@@ -104,7 +108,7 @@ func produceCommand() *cobra.Command {
 	cmd.Flags().StringVar(&codec, "codec", "zstd", "none, gzip, snappy, lz4 or zstd")
 	cmd.Flags().StringVar(&batchMax, "batch-max", "1MiB", "largest batch, before compression: a longer line does not fit; the topic's max.message.bytes bounds it too")
 	cmd.Flags().BoolVar(&quiet, "quiet", false, "no progress")
-	cmd.Flags().BoolVar(&out.json, "json", false, "print what was written as JSON; errors as JSON too")
+	cmd.Flags().BoolVar(&out.json, "json", false, "print what was written as JSON, also when it ends with an error; errors as JSON on standard error")
 	return cmd
 }
 
@@ -121,9 +125,10 @@ func produceError(topic string, err error, batchBytes int32) error {
 	var large *tooLarge
 	switch {
 	case errors.As(err, &large) && large.size >= int(batchBytes):
-		return fmt.Errorf("topic %s: MESSAGE_TOO_LARGE: input line %d has %d bytes, more than a batch of this producer takes: use --batch-max 4MiB or so, and raise the topic's limit with `varve topic alter %s --config max.message.bytes=BYTES`", topic, large.line, large.size, topic)
+		return advise(fmt.Errorf("topic %s: MESSAGE_TOO_LARGE: input line %d has %d bytes, more than a batch of this producer takes", topic, large.line, large.size),
+			"use --batch-max 4MiB or so, and raise the topic's limit with `varve topic alter "+topic+" --config max.message.bytes=BYTES`")
 	case errors.Is(err, kerr.MessageTooLarge):
-		return fmt.Errorf("%w: raise the topic's limit with `varve topic alter %s --config max.message.bytes=BYTES`, or make batches smaller with --batch-max", topicError(topic, err, ""), topic)
+		return advise(topicError(topic, err, ""), "raise the topic's limit with `varve topic alter "+topic+" --config max.message.bytes=BYTES`, or make batches smaller with --batch-max")
 	}
 	return topicError(topic, err, "")
 }
@@ -146,8 +151,8 @@ func canHold(ctx context.Context, cl *kgo.Client, topic string) error {
 	for _, broker := range configs {
 		for _, c := range broker.Configs {
 			if c.Key == "auto.create.topics.enable" && c.MaybeValue() == "false" {
-				return fmt.Errorf("%w, and the broker makes none by itself (auto.create.topics.enable=false): make it with `varve topic create %s`",
-					topicError(topic, kerr.UnknownTopicOrPartition, "the topic does not exist"), topic)
+				return advise(fmt.Errorf("topic %s: %w, and the broker makes none by itself (auto.create.topics.enable=false)",
+					topic, refused(kerr.UnknownTopicOrPartition, "the topic does not exist")), "make it with `varve topic create "+topic+"`")
 			}
 		}
 	}

@@ -55,7 +55,7 @@ func segmentsCommand() *cobra.Command {
 	}
 	out.flags(cmd)
 	cmd.Flags().StringVar(&address, "http", def, "HOST:PORT of the node's console (or VARVE_HTTP)")
-	cmd.Flags().IntVar(&partition, "partition", -1, "only this partition")
+	cmd.Flags().IntVar(&partition, "partition", -1, "only this partition (-1: all)")
 	cmd.Flags().DurationVar(&timeout, "timeout", time.Minute, "give up after this long")
 	return cmd
 }

@@ -16,8 +16,8 @@ import (
 type span struct {
 	from, to   string
 	follow     bool
-	committed  bool          // read_committed: ends are last stable offsets
-	disorder   time.Duration // how much earlier than one before it a record may be; negative: not known
+	committed  bool   // read_committed: ends are last stable offsets
+	disorder   string // how much earlier than one before it a record may be; "": not known
 	partitions []int32
 }
 
@@ -56,7 +56,7 @@ func (s *span) flags(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&s.follow, "follow", "f", false, "go on when the end is reached, until interrupted")
 	cmd.Flags().Int32SliceVar(&s.partitions, "partition", nil, "only these partitions, comma separated (default: all)")
 	cmd.Flags().BoolVar(&s.committed, "read-committed", false, "leave out records of open and aborted transactions")
-	cmd.Flags().DurationVar(&s.disorder, "disorder", -1, "with a time in --to: no record is more than this earlier than one before it, so reading may end early (0s: in order; default: not known, read to the end)")
+	cmd.Flags().StringVar(&s.disorder, "disorder", "", "with a time in --to: no record is more than this (0s, 1h, 2d) earlier than one before it, so reading may end early (default: not known, read to the end)")
 }
 
 // resolve asks the cluster where the span lies. Records before the offset that
@@ -84,8 +84,12 @@ func (s *span) resolve(ctx context.Context, adm *admin, topic string, now time.T
 	if to.kind == placeTime {
 		r.before = to.at
 		until = place{kind: placeLatest}
-		if s.disorder >= 0 {
-			until = place{placeTime, to.at + s.disorder.Milliseconds()}
+		if s.disorder != "" {
+			d, err := parseDuration(s.disorder)
+			if err != nil || d < 0 {
+				return nil, fmt.Errorf("--disorder %q: write how far out of order records are at most, such as 0s, 1h or 2d", s.disorder)
+			}
+			until = place{placeTime, to.at + d.Milliseconds()}
 		}
 	}
 	var at [4]map[partitionKey]int64

@@ -30,11 +30,11 @@ func topicError(topic string, err error, message string) error {
 	hint := ""
 	switch {
 	case errors.Is(err, kerr.TopicAlreadyExists):
-		hint = "; see it with `varve topic describe " + topic + "`"
+		hint = "see it with `varve topic describe " + topic + "`"
 	case errors.Is(err, kerr.UnknownTopicOrPartition):
-		hint = "; `varve topic list` shows what there is"
+		hint = "`varve topic list` shows what there is"
 	}
-	return fmt.Errorf("topic %s: %w%s", topic, err, hint)
+	return advise(fmt.Errorf("topic %s: %w", topic, err), hint)
 }
 
 // refusal is a broker's error code with the broker's own words.
@@ -64,6 +64,7 @@ func refused(err error, message string) error {
 func topicCreate() *cobra.Command {
 	var (
 		c           client
+		out         output
 		partitions  int32
 		replication int16
 		configs     []string
@@ -90,22 +91,33 @@ func topicCreate() *cobra.Command {
 					return err
 				}
 				var errs []error
+				rows := []createdTopic{}
 				for _, r := range resps.Sorted() {
 					if ifNotExists && errors.Is(r.Err, kerr.TopicAlreadyExists) {
-						errs = append(errs, tellExisting(ctx, cmd, adm, r.Topic))
+						row, err := existing(ctx, adm, r.Topic)
+						if errs = append(errs, err); err == nil {
+							rows = append(rows, row)
+						}
 						continue
 					}
 					if r.Err != nil {
 						errs = append(errs, topicError(r.Topic, r.Err, r.ErrMessage))
 						continue
 					}
-					fmt.Fprintf(cmd.OutOrStdout(), "created %s: %d partitions, replication factor %d\n", r.Topic, r.NumPartitions, r.ReplicationFactor)
+					rows = append(rows, createdTopic{r.Topic, true, int(r.NumPartitions), int(r.ReplicationFactor)})
+				}
+				if out.json {
+					return errors.Join(append(errs, out.object(cmd.OutOrStdout(), rows))...)
+				}
+				for _, row := range rows {
+					fmt.Fprintln(cmd.OutOrStdout(), row)
 				}
 				return errors.Join(errs...)
 			})
 		},
 	}
 	c.flags(cmd)
+	out.flags(cmd)
 	cmd.Flags().Int32VarP(&partitions, "partitions", "p", -1, "partitions (-1: the broker's num.partitions)")
 	cmd.Flags().Int16VarP(&replication, "replication-factor", "r", -1, "replicas (-1: the broker's default.replication.factor)")
 	cmd.Flags().StringArrayVarP(&configs, "config", "c", nil, "topic setting NAME=VALUE, repeatable")
@@ -114,18 +126,32 @@ func topicCreate() *cobra.Command {
 	return cmd
 }
 
-// tellExisting says what --if-not-exists has left alone.
-func tellExisting(ctx context.Context, cmd *cobra.Command, adm *admin, topic string) error {
+// createdTopic is a topic that `topic create` has made, or has left as it was.
+type createdTopic struct {
+	Topic       string `json:"topic"`
+	Created     bool   `json:"created"`
+	Partitions  int    `json:"partitions"`
+	Replication int    `json:"replicationFactor"`
+}
+
+func (t createdTopic) String() string {
+	if !t.Created {
+		return fmt.Sprintf("%s exists and is left as it is: %d partitions, replication factor %d", t.Topic, t.Partitions, t.Replication)
+	}
+	return fmt.Sprintf("created %s: %d partitions, replication factor %d", t.Topic, t.Partitions, t.Replication)
+}
+
+// existing is what --if-not-exists has left alone.
+func existing(ctx context.Context, adm *admin, topic string) (createdTopic, error) {
 	details, err := adm.ListTopicsWithInternal(ctx, topic)
 	if err != nil {
-		return err
+		return createdTopic{}, err
 	}
 	t := details[topic]
 	if t.Err != nil {
-		return topicError(topic, t.Err, "")
+		return createdTopic{}, topicError(topic, t.Err, "")
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s exists and is left as it is: %d partitions, replication factor %d\n", topic, len(t.Partitions), t.Partitions.NumReplicas())
-	return nil
+	return createdTopic{topic, false, len(t.Partitions), t.Partitions.NumReplicas()}, nil
 }
 
 func settingsArg(args []string) (map[string]*string, error) {
@@ -314,6 +340,7 @@ func describeTopic(t kadm.TopicDetail, configs kadm.ResourceConfigs, all bool) (
 func topicAlter() *cobra.Command {
 	var (
 		c          client
+		out        output
 		set        []string
 		unset      []string
 		partitions int
@@ -335,11 +362,9 @@ func topicAlter() *cobra.Command {
 				if err := alterSettings(ctx, adm, args[0], settings, unset); err != nil {
 					return err
 				}
-				for _, line := range alterations(args[0], settings, unset) {
-					fmt.Fprintln(cmd.OutOrStdout(), line)
-				}
+				done := alteredTopic{args[0], settings, unset, 0}
 				if partitions == 0 {
-					return nil
+					return done.print(cmd, &out)
 				}
 				resps, err := adm.UpdatePartitions(ctx, partitions, args[0])
 				if err != nil {
@@ -350,17 +375,42 @@ func topicAlter() *cobra.Command {
 					return err
 				}
 				if r.Err == nil {
-					fmt.Fprintf(cmd.OutOrStdout(), "altered %s: %d partitions\n", args[0], partitions)
+					done.Partitions = partitions
 				}
-				return topicError(args[0], r.Err, r.ErrMessage)
+				return errors.Join(done.print(cmd, &out), topicError(args[0], r.Err, r.ErrMessage))
 			})
 		},
 	}
 	c.flags(cmd)
+	out.flags(cmd)
 	cmd.Flags().StringArrayVarP(&set, "config", "c", nil, "set NAME=VALUE, repeatable")
 	cmd.Flags().StringArrayVar(&unset, "delete-config", nil, "give NAME its default again, repeatable")
 	cmd.Flags().IntVarP(&partitions, "partitions", "p", 0, "raise the number of partitions to this")
 	return cmd
+}
+
+// alteredTopic is what `topic alter` has changed.
+type alteredTopic struct {
+	Topic      string             `json:"topic"`
+	Set        map[string]*string `json:"set,omitempty"`
+	Deleted    []string           `json:"deleted,omitempty"`
+	Partitions int                `json:"partitions,omitempty"`
+}
+
+func (t *alteredTopic) print(cmd *cobra.Command, out *output) error {
+	if len(t.Set) == 0 && len(t.Deleted) == 0 && t.Partitions == 0 {
+		return nil
+	}
+	if out.json {
+		return out.object(cmd.OutOrStdout(), t)
+	}
+	for _, line := range alterations(t.Topic, t.Set, t.Deleted) {
+		fmt.Fprintln(cmd.OutOrStdout(), line)
+	}
+	if t.Partitions > 0 {
+		fmt.Fprintf(cmd.OutOrStdout(), "altered %s: %d partitions\n", t.Topic, t.Partitions)
+	}
+	return nil
 }
 
 // alterations says what has been changed, one line for each setting.
@@ -420,7 +470,7 @@ func knownSettings(ctx context.Context, adm *admin, topic string, names []string
 	}
 	for _, name := range names {
 		if !slices.ContainsFunc(rc.Configs, func(c kadm.Config) bool { return c.Key == name }) {
-			return fmt.Errorf("topic %s: there is no setting %q; `varve topic describe %s --all` lists them", topic, name, topic)
+			return advise(fmt.Errorf("topic %s: there is no setting %q", topic, name), "`varve topic describe "+topic+" --all` lists them")
 		}
 	}
 	return nil
@@ -429,6 +479,7 @@ func knownSettings(ctx context.Context, adm *admin, topic string, names []string
 func topicDelete() *cobra.Command {
 	var (
 		c        client
+		out      output
 		ifExists bool
 	)
 	cmd := &cobra.Command{
@@ -442,6 +493,7 @@ func topicDelete() *cobra.Command {
 					return err
 				}
 				var errs []error
+				deleted := []string{}
 				for _, r := range resps.Sorted() {
 					if ifExists && errors.Is(r.Err, kerr.UnknownTopicOrPartition) {
 						continue
@@ -450,13 +502,14 @@ func topicDelete() *cobra.Command {
 						errs = append(errs, topicError(r.Topic, r.Err, r.ErrMessage))
 						continue
 					}
-					fmt.Fprintf(cmd.OutOrStdout(), "deleted %s\n", r.Topic)
+					deleted = append(deleted, r.Topic)
 				}
-				return errors.Join(errs...)
+				return errors.Join(append(errs, out.deleted(cmd.OutOrStdout(), deleted))...)
 			})
 		},
 	}
 	c.flags(cmd)
+	out.flags(cmd)
 	cmd.Flags().BoolVar(&ifExists, "if-exists", false, "an absent topic is no error")
 	return cmd
 }

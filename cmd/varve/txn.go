@@ -37,9 +37,9 @@ func txnError(id string, err error) error {
 	}
 	hint := ""
 	if errors.Is(err, kerr.TransactionalIDNotFound) {
-		hint = "; `varve txn list` shows what there is"
+		hint = "`varve txn list` shows what there is"
 	}
-	return fmt.Errorf("transactional id %s: %w%s", id, refused(err, ""), hint)
+	return advise(fmt.Errorf("transactional id %s: %w", id, refused(err, "")), hint)
 }
 
 func txnList() *cobra.Command {
@@ -155,6 +155,7 @@ func txnDescribe() *cobra.Command {
 func txnAbort() *cobra.Command {
 	var (
 		c         client
+		out       output
 		topic     string
 		partition int32
 		producer  int64
@@ -182,18 +183,19 @@ func txnAbort() *cobra.Command {
 					if err := adm.abortHanging(ctx, topic, partition, producer); err != nil {
 						return err
 					}
-					fmt.Fprintf(cmd.OutOrStdout(), "aborted what producer %d had open in %s-%d\n", producer, topic, partition)
-					return nil
+					return out.done(cmd.OutOrStdout(), map[string]any{"aborted": true, "topic": topic, "partition": partition, "producer": producer},
+						"aborted what producer %d had open in %s-%d", producer, topic, partition)
 				}
 				if err := adm.abortTxn(ctx, args[0]); err != nil {
 					return err
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "aborted the transaction of %s; its producer is fenced\n", args[0])
-				return nil
+				return out.done(cmd.OutOrStdout(), map[string]any{"aborted": true, "id": args[0]},
+					"aborted the transaction of %s; its producer is fenced", args[0])
 			})
 		},
 	}
 	c.flags(cmd)
+	out.flags(cmd)
 	cmd.Flags().StringVar(&topic, "topic", "", "the topic in which a transaction hangs")
 	cmd.Flags().Int32Var(&partition, "partition", -1, "its partition")
 	cmd.Flags().Int64Var(&producer, "producer", -1, "its producer's id")
