@@ -54,7 +54,6 @@ type simWait struct {
 type simFlight struct {
 	q      ShareWrite
 	round  uint64
-	sent   bool
 	landed bool
 	err    error
 }
