@@ -17,6 +17,7 @@ import (
 func clusterDrain() *cobra.Command {
 	var (
 		c              client
+		out            output
 		cancel, noWait bool
 	)
 	cmd := &cobra.Command{
@@ -35,8 +36,7 @@ func clusterDrain() *cobra.Command {
 					if err := adm.setDrain(ctx, id, false); err != nil {
 						return err
 					}
-					fmt.Fprintf(cmd.OutOrStdout(), "broker %d is used again; what has moved away stays away (`varve cluster balance` evens that out)\n", id)
-					return nil
+					return out.done(cmd.OutOrStdout(), map[string]any{"broker": id, "draining": false}, "broker %d is used again; what has moved away stays away (`varve cluster balance` evens that out)", id)
 				}
 				if err := adm.drainable(ctx, id); err != nil {
 					return err
@@ -45,18 +45,17 @@ func clusterDrain() *cobra.Command {
 					return err
 				}
 				if noWait {
-					fmt.Fprintf(cmd.OutOrStdout(), "broker %d is being drained; `varve cluster describe` shows how far that is\n", id)
-					return nil
+					return out.done(cmd.OutOrStdout(), map[string]any{"broker": id, "draining": true, "empty": false}, "broker %d is being drained; `varve cluster describe` shows how far that is", id)
 				}
 				if err := adm.awaitDrained(cmd, id); err != nil {
 					return err
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "broker %d holds no replicas\n", id)
-				return nil
+				return out.done(cmd.OutOrStdout(), map[string]any{"broker": id, "draining": true, "empty": true}, "broker %d holds no replicas", id)
 			})
 		},
 	}
 	c.flags(cmd)
+	out.flags(cmd)
 	cmd.Flags().BoolVar(&cancel, "cancel", false, "take it back")
 	cmd.Flags().BoolVar(&noWait, "no-wait", false, "end at once, not when the broker is empty")
 	return cmd

@@ -15,7 +15,10 @@ import (
 )
 
 func clusterRemove() *cobra.Command {
-	var c client
+	var (
+		c   client
+		out output
+	)
 	cmd := &cobra.Command{
 		Use:   "remove ID",
 		Short: "Forget a node for good, after it was drained and stopped",
@@ -31,12 +34,12 @@ func clusterRemove() *cobra.Command {
 				if err := adm.removeNode(ctx, id); err != nil {
 					return err
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "removed node %d\n", id)
-				return nil
+				return out.done(cmd.OutOrStdout(), map[string]any{"removed": id}, "removed node %d", id)
 			})
 		},
 	}
 	c.flags(cmd)
+	out.flags(cmd)
 	return cmd
 }
 
@@ -86,8 +89,11 @@ func (a *admin) removeNode(ctx context.Context, id int32) error {
 }
 
 func clusterVoters() *cobra.Command {
-	verb := func(use, short, did string, change func(*admin, context.Context, int32) error) *cobra.Command {
-		var c client
+	verb := func(use, short, did string, votes bool, change func(*admin, context.Context, int32) error) *cobra.Command {
+		var (
+			c   client
+			out output
+		)
 		cmd := &cobra.Command{
 			Use: use, Short: short, Args: needs("ID"),
 			RunE: func(cmd *cobra.Command, args []string) error {
@@ -99,12 +105,12 @@ func clusterVoters() *cobra.Command {
 					if err := change(adm, ctx, id); err != nil {
 						return err
 					}
-					fmt.Fprintf(cmd.OutOrStdout(), did+"\n", id)
-					return nil
+					return out.done(cmd.OutOrStdout(), map[string]any{"node": id, "voter": votes}, did, id)
 				})
 			},
 		}
 		c.flags(cmd)
+		out.flags(cmd)
 		return cmd
 	}
 	return group(&cobra.Command{
@@ -112,8 +118,8 @@ func clusterVoters() *cobra.Command {
 		Long: "Change who votes in the metadata quorum. Up to five nodes vote; an odd number is best: three survive the\n" +
 			"loss of one, five that of two. The others observe, and can be made voters at any time.",
 	},
-		verb("add ID", "Make a node that observes the quorum a voter", "node %d votes", (*admin).addVoter),
-		verb("remove ID", "Take a voter's vote; it goes on as an observer while it runs", "node %d votes no longer", (*admin).removeVoter))
+		verb("add ID", "Make a node that observes the quorum a voter", "node %d votes", true, (*admin).addVoter),
+		verb("remove ID", "Take a voter's vote; it goes on as an observer while it runs", "node %d votes no longer", false, (*admin).removeVoter))
 }
 
 // quorumMember finds a member of the quorum and where it listens for the others.
@@ -202,6 +208,7 @@ func (a *admin) setDrain(ctx context.Context, id int32, on bool) error {
 func clusterElect() *cobra.Command {
 	var (
 		c       client
+		out     output
 		unclean bool
 		parts   []int32
 	)
@@ -224,12 +231,12 @@ func clusterElect() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%d leaders elected\n", n)
-				return nil
+				return out.done(cmd.OutOrStdout(), map[string]any{"elected": n}, "%d leaders elected", n)
 			})
 		},
 	}
 	c.flags(cmd)
+	out.flags(cmd)
 	cmd.Flags().BoolVar(&unclean, "unclean", false, "elect replicas that may lack acknowledged records, which are lost then")
 	cmd.Flags().Int32SliceVar(&parts, "partition", nil, "only these partitions of the topic")
 	return cmd
@@ -364,7 +371,10 @@ func (a *admin) features(ctx context.Context) ([]featureView, error) {
 }
 
 func featuresSet() *cobra.Command {
-	var c client
+	var (
+		c   client
+		out output
+	)
 	cmd := &cobra.Command{
 		Use:   "set NAME LEVEL",
 		Short: "Put another level of a feature in force",
@@ -378,12 +388,12 @@ func featuresSet() *cobra.Command {
 				if err := adm.setFeature(ctx, args[0], int16(level)); err != nil {
 					return err
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s is at level %d\n", args[0], level)
-				return nil
+				return out.done(cmd.OutOrStdout(), map[string]any{"feature": args[0], "level": level}, "%s is at level %d", args[0], level)
 			})
 		},
 	}
 	c.flags(cmd)
+	out.flags(cmd)
 	return cmd
 }
 

@@ -58,10 +58,11 @@ func clusterReassign() *cobra.Command {
 					return err
 				}
 				if cancel {
-					fmt.Fprintf(cmd.OutOrStdout(), "cancelled the moves of %d partitions\n", n)
-					return nil
+					return out.done(cmd.OutOrStdout(), map[string]any{"cancelled": n}, "cancelled the moves of %d partitions", n)
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%d partitions move\n", n)
+				if err := out.done(cmd.OutOrStdout(), map[string]any{"moving": n}, "%d partitions move", n); err != nil {
+					return err
+				}
 				if wait {
 					return adm.awaitMoves(ctx, kadm.TopicsSet{args[0]: {}})
 				}

@@ -39,6 +39,8 @@ func groupError(name string, err error, message string) error {
 	switch {
 	case errors.Is(err, kerr.GroupIDNotFound):
 		hint = "`varve group list` shows what there is"
+	case errors.Is(err, kerr.CoordinatorNotAvailable), errors.Is(err, kerr.CoordinatorLoadInProgress):
+		hint = "its coordinator starts: try again in a moment"
 	case errors.Is(err, kerr.NonEmptyGroup), errors.Is(err, kerr.UnknownMemberID), errors.Is(err, kerr.IllegalGeneration), errors.Is(err, kerr.StaleMemberEpoch):
 		hint = "stop its members first: `varve group describe " + name + "` lists them"
 	}
@@ -194,7 +196,11 @@ func groupDelete() *cobra.Command {
 				if err != nil && !errors.As(err, &shards) {
 					return err
 				}
-				errs = append(errs, err)
+				if shards != nil {
+					for _, shard := range shards.Errs {
+						errs = append(errs, groupError(strings.Join(names, ", "), shard.Err, ""))
+					}
+				}
 				for _, r := range resps.Sorted() {
 					if ifExists && errors.Is(r.Err, kerr.GroupIDNotFound) {
 						continue
