@@ -136,5 +136,10 @@ func decodeSnapshot(b []byte) (ps *producers, offset int64, err error) {
 		return nil, 0, fmt.Errorf("producer snapshot has %d bytes too many: %w", len(b), ErrCorrupt)
 	}
 	sort.Slice(ps.open, func(i, j int) bool { return ps.open[i].first < ps.open[j].first })
+	for i := 1; i < len(ps.open); i++ {
+		if ps.open[i].first == ps.open[i-1].first {
+			return nil, 0, fmt.Errorf("producer snapshot has two transactions that begin at %d: %w", ps.open[i].first, ErrCorrupt)
+		}
+	}
 	return ps, offset, nil
 }
