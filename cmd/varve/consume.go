@@ -15,15 +15,18 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
+// consumeRun is what `varve consume` was told.
+type consumeRun struct {
+	client
+	span   span
+	out    output
+	format string
+	count  int64
+	quiet  bool
+}
+
 func consumeCommand() *cobra.Command {
-	var (
-		c      client
-		s      span
-		out    output
-		format string
-		count  int64
-		quiet  bool
-	)
+	var r consumeRun
 	cmd := &cobra.Command{
 		Use:   "consume TOPIC",
 		Short: "Print records from an offset or a time on, to the end, to a time, or for ever",
@@ -40,52 +43,54 @@ func consumeCommand() *cobra.Command {
 			"  varve consume events --from -36h --format '%d{go#RFC3339#} %k %v\\n'\n" +
 			"  varve consume events --from latest --follow",
 		Args: needs("TOPIC"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if out.json {
-				format = "json"
-			}
-			print, err := printer(format)
-			if err != nil {
-				return err
-			}
-			var r *reading
-			if err := c.withAdmin(cmd, func(ctx context.Context, adm *admin) error {
-				r, err = s.resolve(ctx, adm, args[0], time.Now())
-				return err
-			}); err != nil {
-				return err
-			}
-			for _, text := range r.notes {
-				out.note(cmd.ErrOrStderr(), text)
-			}
-			if len(r.starts) == 0 {
-				if len(r.notes) == 0 {
-					out.note(cmd.ErrOrStderr(), fmt.Sprintf("nothing to read in %s from %s on", args[0], s.from))
-				}
-				return nil
-			}
-			cl, err := c.dial(cmd.Context(), s.options(args[0], r)...)
-			if err != nil {
-				return err
-			}
-			defer cl.Close()
-			// Beside records on the same terminal a bar would only be in the way.
-			bar := progress(cmd.ErrOrStderr(), r.total(), "reading", quiet || isTerminal(cmd.OutOrStdout()), progressbar.OptionShowBytes(false), progressbar.OptionShowCount())
-			printed, err := consume(cmd.Context(), cl, cmd.OutOrStdout(), r, count, print, bar)
-			_ = bar.Finish()
-			if err == nil && printed == 0 && cmd.Context().Err() == nil {
-				out.note(cmd.ErrOrStderr(), fmt.Sprintf("no record of %s lies in that span", args[0]))
-			}
-			return err
-		},
+		RunE: func(cmd *cobra.Command, args []string) error { return r.run(cmd, args[0]) },
 	}
-	c.flags(cmd)
-	s.flags(cmd)
-	cmd.Flags().StringVar(&format, "format", "%v\\n", "how to print a record, or json")
-	cmd.Flags().BoolVar(&out.json, "json", false, "print one JSON object a line, as --format json does; errors and notes as JSON too, on standard error")
-	cmd.Flags().Int64VarP(&count, "count", "n", 0, "stop after this many records (0: no limit)")
-	cmd.Flags().BoolVar(&quiet, "quiet", false, "no progress")
+	r.flags(cmd)
+	r.span.flags(cmd)
+	cmd.Flags().StringVar(&r.format, "format", "%v\\n", "how to print a record, or json")
+	cmd.Flags().BoolVar(&r.out.json, "json", false, "print one JSON object a line, as --format json does; errors and notes as JSON too, on standard error")
+	cmd.Flags().Int64VarP(&r.count, "count", "n", 0, "stop after this many records (0: no limit)")
+	cmd.Flags().BoolVar(&r.quiet, "quiet", false, "no progress")
 	return cmd
+}
+
+func (c *consumeRun) run(cmd *cobra.Command, topic string) error {
+	if c.out.json {
+		c.format = "json"
+	}
+	print, err := printer(c.format)
+	if err != nil {
+		return err
+	}
+	var r *reading
+	if err := c.withAdmin(cmd, func(ctx context.Context, adm *admin) error {
+		r, err = c.span.resolve(ctx, adm, topic, time.Now())
+		return err
+	}); err != nil {
+		return err
+	}
+	for _, text := range r.notes {
+		c.out.note(cmd.ErrOrStderr(), text)
+	}
+	if len(r.starts) == 0 {
+		if len(r.notes) == 0 {
+			c.out.note(cmd.ErrOrStderr(), fmt.Sprintf("nothing to read in %s from %s on", topic, c.span.from))
+		}
+		return nil
+	}
+	cl, err := c.dial(cmd.Context(), c.span.options(topic, r)...)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	// Beside records on the same terminal a bar would only be in the way.
+	bar := progress(cmd.ErrOrStderr(), r.total(), "reading", c.quiet || isTerminal(cmd.OutOrStdout()), progressbar.OptionShowBytes(false), progressbar.OptionShowCount())
+	printed, err := consume(cmd.Context(), cl, cmd.OutOrStdout(), r, c.count, print, bar)
+	_ = bar.Finish()
+	if err == nil && printed == 0 && cmd.Context().Err() == nil {
+		c.out.note(cmd.ErrOrStderr(), fmt.Sprintf("no record of %s lies in that span", topic))
+	}
+	return err
 }
 
 // options are the client's for a reading.

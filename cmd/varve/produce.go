@@ -26,16 +26,19 @@ import (
 // lineBytesMax bounds one input line: Kafka's largest request.
 const lineBytesMax = 100 << 20
 
+// produceRun is what `varve produce` was told.
+type produceRun struct {
+	client
+	reader    recordReader
+	partition int32
+	codec     string
+	quiet     bool
+	out       output
+	batchMax  string
+}
+
 func produceCommand() *cobra.Command {
-	var (
-		c         client
-		reader    recordReader
-		partition int32
-		codec     string
-		quiet     bool
-		out       output
-		batchMax  string
-	)
+	var p produceRun
 	cmd := &cobra.Command{
 		Use:   "produce TOPIC",
 		Short: "Write one record per line of standard input",
@@ -46,70 +49,80 @@ func produceCommand() *cobra.Command {
 		Example: "  echo hello | varve produce events\n" +
 			"  varve produce events --key-field key --time-field ts < events.ndjson",
 		Args: needs("TOPIC"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			compression, err := codecArg(codec)
-			if err != nil {
-				return err
-			}
-			batchBytes, err := batchBytesArg(batchMax)
-			if err != nil {
-				return err
-			}
-			c.heard = &refusals{tell: cmd.ErrOrStderr()}
-			if out.json {
-				c.heard.tell = io.Discard // the error has it
-			}
-			opts := []kgo.Opt{
-				kgo.DefaultProduceTopic(args[0]),
-				kgo.ProducerBatchCompression(compression),
-				kgo.ProducerBatchMaxBytes(batchBytes),
-				kgo.BrokerMaxWriteBytes(lineBytesMax),
-				kgo.AllowAutoTopicCreation(),
-				// No RecordDeliveryTimeout: the client counts it from the record's
-				// own timestamp, which in a back-fill is years ago.
-				kgo.ProduceRequestTimeout(c.timeout),
-			}
-			if partition >= 0 {
-				opts = append(opts, kgo.RecordPartitioner(kgo.ManualPartitioner()))
-				reader.partition = partition
-			}
-			cl, err := c.dial(cmd.Context(), opts...)
-			if err != nil {
-				return err
-			}
-			defer cl.Close()
-			if err := canHold(cmd.Context(), cl, args[0]); err != nil {
-				return err
-			}
-			w := &writing{reader: reader, cl: cl, limit: c.timeout, bar: progress(cmd.ErrOrStderr(), -1, "writing", quiet),
-				done: written{Topic: args[0], Partitions: map[int32]writtenRange{}}}
-			err = w.run(cmd.Context(), cmd.InOrStdin())
-			_ = w.bar.Finish()
-			sum := w.summary()
-			if out.json {
-				if said := out.object(cmd.OutOrStdout(), sum); err == nil {
-					return said
-				}
-			} else if err == nil {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%d records written to %s\n", sum.Records, args[0])
-				return nil
-			}
-			if sum.Records > 0 && !out.json {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%d records were written to %s before that\n", sum.Records, args[0])
-			}
-			return produceError(args[0], c.heard.explain(err), batchBytes)
-		},
+		RunE: func(cmd *cobra.Command, args []string) error { return p.run(cmd, args[0]) },
 	}
-	c.flags(cmd)
-	cmd.Flags().StringVar(&reader.keySeparator, "key-separator", "", "the key is what stands before this on a line")
-	cmd.Flags().StringVar(&reader.keyField, "key-field", "", "lines are JSON objects: take the key from this field")
-	cmd.Flags().StringVar(&reader.timeField, "time-field", "", "lines are JSON objects: take the timestamp (ms, or RFC 3339) from this field")
-	cmd.Flags().Int32Var(&partition, "partition", -1, "write to this partition only (-1: by key, else spread)")
-	cmd.Flags().StringVar(&codec, "codec", "zstd", "none, gzip, snappy, lz4 or zstd")
-	cmd.Flags().StringVar(&batchMax, "batch-max", "1MiB", "largest batch, before compression: a longer line does not fit; the topic's max.message.bytes bounds it too")
-	cmd.Flags().BoolVar(&quiet, "quiet", false, "no progress")
-	cmd.Flags().BoolVar(&out.json, "json", false, "print what was written as JSON, also when it ends with an error; errors as JSON on standard error")
+	p.flags(cmd)
+	cmd.Flags().StringVar(&p.reader.keySeparator, "key-separator", "", "the key is what stands before this on a line")
+	cmd.Flags().StringVar(&p.reader.keyField, "key-field", "", "lines are JSON objects: take the key from this field")
+	cmd.Flags().StringVar(&p.reader.timeField, "time-field", "", "lines are JSON objects: take the timestamp (ms, or RFC 3339) from this field")
+	cmd.Flags().Int32Var(&p.partition, "partition", -1, "write to this partition only (-1: by key, else spread)")
+	cmd.Flags().StringVar(&p.codec, "codec", "zstd", "none, gzip, snappy, lz4 or zstd")
+	cmd.Flags().StringVar(&p.batchMax, "batch-max", "1MiB", "largest batch, before compression: a longer line does not fit; the topic's max.message.bytes bounds it too")
+	cmd.Flags().BoolVar(&p.quiet, "quiet", false, "no progress")
+	cmd.Flags().BoolVar(&p.out.json, "json", false, "print what was written as JSON, also when it ends with an error; errors as JSON on standard error")
 	return cmd
+}
+
+func (p *produceRun) run(cmd *cobra.Command, topic string) error {
+	batchBytes, opts, err := p.options(topic)
+	if err != nil {
+		return err
+	}
+	p.heard = &refusals{tell: cmd.ErrOrStderr()}
+	if p.out.json {
+		p.heard.tell = io.Discard // the error has it
+	}
+	cl, err := p.dial(cmd.Context(), opts...)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	if err := canHold(cmd.Context(), cl, topic); err != nil {
+		return err
+	}
+	w := &writing{reader: p.reader, cl: cl, limit: p.timeout, bar: progress(cmd.ErrOrStderr(), -1, "writing", p.quiet),
+		done: written{Topic: topic, Partitions: map[int32]writtenRange{}}}
+	err = w.run(cmd.Context(), cmd.InOrStdin())
+	_ = w.bar.Finish()
+	sum := w.summary()
+	if p.out.json {
+		if said := p.out.object(cmd.OutOrStdout(), sum); err == nil {
+			return said
+		}
+	} else if err == nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%d records written to %s\n", sum.Records, topic)
+		return nil
+	}
+	if sum.Records > 0 && !p.out.json {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%d records were written to %s before that\n", sum.Records, topic)
+	}
+	return produceError(topic, p.heard.explain(err), batchBytes)
+}
+
+// options are the producer's, with the size of its largest batch.
+func (p *produceRun) options(topic string) (batchBytes int32, opts []kgo.Opt, err error) {
+	compression, err := codecArg(p.codec)
+	if err != nil {
+		return 0, nil, err
+	}
+	if batchBytes, err = batchBytesArg(p.batchMax); err != nil {
+		return 0, nil, err
+	}
+	opts = []kgo.Opt{
+		kgo.DefaultProduceTopic(topic),
+		kgo.ProducerBatchCompression(compression),
+		kgo.ProducerBatchMaxBytes(batchBytes),
+		kgo.BrokerMaxWriteBytes(lineBytesMax),
+		kgo.AllowAutoTopicCreation(),
+		// No RecordDeliveryTimeout: the client counts it from the record's
+		// own timestamp, which in a back-fill is years ago.
+		kgo.ProduceRequestTimeout(p.timeout),
+	}
+	if p.partition >= 0 {
+		opts = append(opts, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+		p.reader.partition = p.partition
+	}
+	return batchBytes, opts, nil
 }
 
 func batchBytesArg(s string) (int32, error) {
