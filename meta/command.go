@@ -90,7 +90,8 @@ type CreateTopic struct {
 type DeleteTopic struct{ ID topic.ID }
 
 // ConfirmDeleted says that a deleted topic's data is gone from one broker's
-// disk, from the bucket, or both. The last confirmation removes the tombstone.
+// disk, from the bucket, or both. The bucket's comes last; the last confirmation
+// removes the tombstone.
 type ConfirmDeleted struct {
 	ID     topic.ID
 	Broker int32 // -1: no broker

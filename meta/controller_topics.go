@@ -437,10 +437,20 @@ func morePartitions(img *Image, m *MorePartitions, place *placer) (AddPartitions
 	return change, nil
 }
 
-// decideConfirmDeleted drops confirmations that are no news.
+// decideConfirmDeleted drops confirmations that are no news, and that of the bucket
+// until no other broker is left to confirm: it may not have heard of the deletion
+// yet, and go on putting objects there, as the leader that it was.
 func decideConfirmDeleted(img *Image, c ConfirmDeleted) []Change {
 	d, ok := img.Deleted(c.ID)
-	if !ok || (c.Broker < 0 || !slices.Contains(d.Brokers, c.Broker)) && !(c.Tier && d.Tier) {
+	if !ok {
+		return nil
+	}
+	if c.Broker >= 0 && !slices.Contains(d.Brokers, c.Broker) {
+		c.Broker = -1
+	}
+	others := slices.ContainsFunc(d.Brokers, func(id int32) bool { return id != c.Broker })
+	c.Tier = c.Tier && d.Tier && !others
+	if c.Broker < 0 && !c.Tier {
 		return nil
 	}
 	return []Change{c}

@@ -209,7 +209,9 @@ type DeletedTopic struct {
 	Partitions int32
 	// Brokers have yet to confirm that their replicas' files are gone.
 	Brokers []int32
-	// Tier is true until it is confirmed that nothing is left in the bucket.
+	// Tier is true until it is confirmed that nothing is left in the bucket, which
+	// comes after all Brokers have confirmed: until each has heard of the deletion,
+	// it may be putting objects there.
 	Tier bool
 }
 

@@ -91,6 +91,14 @@ func (d *deafness) stop() {
 	d.at = img
 }
 
+// start has the broker hear again, from the newest image on.
+func (d *deafness) start(m *Manager) {
+	d.mu.Lock()
+	d.at = nil
+	d.mu.Unlock()
+	m.image(nil, d.Metadata.Image())
+}
+
 // running is the broker's manager, nil while it is down.
 func (m *member) running() *Manager {
 	m.c.mu.Lock()

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -15,18 +16,29 @@ const (
 	confirmTimeout = 10 * time.Second
 )
 
-// deletion counts down a deleted topic's partitions: those whose files are still here, and those of which the bucket still
-// holds something.
+// deletion counts down a deleted topic's partitions: those whose files are still here, and those that this broker has yet to
+// remove from the bucket.
+//
+// Every broker that has an archive removes a topic's objects itself, after it has heard of the deletion and so has ended its
+// own uploads: until then it may be a leader that nobody reached, and put there what another broker's removal has passed.
+// A broker therefore confirms what was here when both are gone, and the bucket's part is confirmed when no broker is left
+// that has yet to confirm. Until then the tombstone tells every broker of the bucket.
 type deletion struct {
-	files, objects int32
+	files, objects             int32
+	confirmed, confirmedBucket bool // or on the way there
 }
 
-// tombstoneLocked starts the removal of a topic that a committed command deleted, unless it is under way or there is nothing
-// left for this broker to do. After a restart the tombstone is still there, and what is gone already is quickly found to be.
+// tombstoneLocked starts the removal of a topic that a committed command deleted, unless there is nothing left for this
+// broker to do, and confirms what is gone. After a restart the tombstone is still there, and what is gone already is quickly
+// found to be.
 func (m *Manager) tombstoneLocked(d meta.DeletedTopic) {
 	here := slices.Contains(d.Brokers, m.config.NodeID)
 	bucket := d.Tier && m.deps.Tier != nil
-	if m.follow.deleting[d.ID] != nil || !here && !bucket {
+	if m.follow.deleting[d.ID] != nil {
+		m.confirmLocked(d.ID)
+		return
+	}
+	if !here && !bucket {
 		return
 	}
 	if m.follow.deleting == nil {
@@ -47,12 +59,11 @@ func (m *Manager) tombstoneLocked(d meta.DeletedTopic) {
 	}
 }
 
-// filesGoneLocked notes that one partition's files are gone here, and confirms the topic with the last one.
+// filesGoneLocked notes that one partition's files are gone here.
 func (m *Manager) filesGoneLocked(id topic.Partition) {
 	if d := m.follow.deleting[id.ID]; d != nil && d.files > 0 {
-		if d.files--; d.files == 0 {
-			m.wg.Go(func() { m.confirm(id.ID, m.config.NodeID, false) })
-		}
+		d.files--
+		m.confirmLocked(id.ID)
 	}
 }
 
@@ -64,10 +75,35 @@ func (m *Manager) Removed(id topic.Partition) {
 		return
 	}
 	if d := m.follow.deleting[id.ID]; d != nil && d.objects > 0 {
-		if d.objects--; d.objects == 0 {
-			m.wg.Go(func() { m.confirm(id.ID, -1, true) })
-		}
+		d.objects--
+		m.confirmLocked(id.ID)
 	}
+}
+
+// confirmLocked confirms what is gone of a topic, each part once: what was here, and, if all brokers have confirmed that, what
+// was in the bucket.
+func (m *Manager) confirmLocked(id topic.ID) {
+	left := m.follow.deleting[id]
+	d, ok := m.follow.seen.Deleted(id)
+	if !ok || left.files > 0 || left.objects > 0 {
+		return
+	}
+	if slices.Contains(d.Brokers, m.config.NodeID) && !left.confirmed {
+		left.confirmed = true
+		m.wg.Go(func() { m.confirm(id, m.config.NodeID, false) })
+	}
+	if d.Tier && len(d.Brokers) == 0 && m.deps.Tier != nil && !left.confirmedBucket {
+		left.confirmedBucket = true
+		m.wg.Go(func() { m.confirm(id, -1, true) })
+	}
+}
+
+// forgetDeletionsLocked forgets the deletions of which everything is confirmed.
+func (m *Manager) forgetDeletionsLocked(img *meta.Image) {
+	maps.DeleteFunc(m.follow.deleting, func(id topic.ID, _ *deletion) bool {
+		_, ok := img.Deleted(id)
+		return !ok
+	})
 }
 
 // confirm tells the controller what is gone, until it has taken that. Should the process end before, the tombstone is still
@@ -77,10 +113,7 @@ func (m *Manager) confirm(id topic.ID, broker int32, tier bool) {
 		ctx, cancel := context.WithTimeout(m.running, confirmTimeout)
 		err := m.deps.Meta.ConfirmDeleted(ctx, id, broker, tier)
 		cancel()
-		if err == nil {
-			break
-		}
-		if m.running.Err() != nil {
+		if err == nil || m.running.Err() != nil {
 			return
 		}
 		m.logger.Warn("deletion not confirmed yet", "topic_id", id.String(), "err", err)
@@ -89,10 +122,5 @@ func (m *Manager) confirm(id topic.ID, broker int32, tier bool) {
 			return
 		case <-time.After(confirmEvery):
 		}
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if d := m.follow.deleting[id]; d != nil && d.files == 0 && d.objects == 0 {
-		delete(m.follow.deleting, id)
 	}
 }

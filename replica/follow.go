@@ -62,6 +62,7 @@ func (m *Manager) image(_, next *meta.Image) {
 	for _, d := range next.DeletedTopics() {
 		m.tombstoneLocked(d)
 	}
+	m.forgetDeletionsLocked(next)
 }
 
 // catchUp takes the newest image if it was passed over: it knew of a new registration of this broker before the broker did.

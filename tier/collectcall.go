@@ -127,14 +127,13 @@ func listInBatches(ctx context.Context, store objstore.Store, prefix string, jud
 // bury does one step of the removal of a deleted topic's partition.
 func (m *Manager) bury(e fxBury) {
 	absent, err := within(m, m.ctx, e.timeoutMillis, func(ctx context.Context) (bool, error) {
-		r := m.archive.Partition(e.p)
 		switch e.step {
 		case graveRetire:
-			return retire(ctx, r)
+			return m.retire(ctx, e.p)
 		case graveSweep:
-			return false, m.sweep(ctx, r, false)
+			return false, m.sweep(ctx, m.archive.Partition(e.p), false)
 		case graveSweepAgain:
-			return false, m.sweep(ctx, r, true)
+			return false, m.sweep(ctx, m.archive.Partition(e.p), true)
 		default:
 			return false, m.forget(e.p)
 		}
@@ -158,8 +157,14 @@ func (m *Manager) forget(p topic.Partition) error {
 }
 
 // retire fences every leader for good. absent: there is no manifest, so nobody
-// ever claimed it and nothing was ever uploaded.
-func retire(ctx context.Context, r *Remote) (absent bool, err error) {
+// has claimed it and nothing was uploaded, or another broker has swept already; a
+// claim may still be on its way. The deletion is committed, so a head that was there
+// and is gone, or began anew, is no damage: what is remembered does not count.
+func (m *Manager) retire(ctx context.Context, p topic.Partition) (absent bool, err error) {
+	if err := m.archive.Forget(p); err != nil {
+		return false, err
+	}
+	r := m.archive.Partition(p)
 	state, err := r.Refresh(ctx)
 	if err != nil {
 		return false, err

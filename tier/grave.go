@@ -9,7 +9,9 @@ import "github.com/varvelog/varve/meta/topic"
 //	→ sweep everything under the prefix → an upload's lifetime → sweep again
 //	→ forget
 //
-// The second sweep catches uploads that were on their way when the first one ran.
+// The second sweep catches uploads that were on their way when the first one ran. It
+// catches this process's: every broker that may have led removes the partition
+// itself, once it has heard of the deletion and has ended its uploads.
 type grave struct {
 	id      topic.Partition
 	step    graveStep
@@ -34,7 +36,7 @@ type (
 	evBuried       struct {                    // a step of the removal is done, or failed
 		p      topic.Partition
 		step   graveStep
-		absent bool // there is no manifest: nothing was ever uploaded
+		absent bool // there is no manifest yet: nothing to be fenced, read or swept
 		err    error
 	}
 	fxBury struct { // answered: evBuried
@@ -106,9 +108,9 @@ func (e evBuried) apply(c *core, now instant) {
 	case graveRetire:
 		g.at = now.steady + c.cfg.graceMillis
 		if e.absent {
-			g.at, g.step = 0, graveSweepAgain
-			g.advance(c, now)
-			return
+			// There is nobody to be waited for, but there may be a first head on its way.
+			g.step = graveSweep
+			g.at = now.steady + c.cfg.lifetimeMillis()
 		}
 	case graveSweep:
 		g.at = now.steady + c.cfg.lifetimeMillis()

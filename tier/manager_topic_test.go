@@ -2,6 +2,7 @@ package tier
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -33,8 +34,14 @@ func TestDeletedTopicLeavesTheBucketEmpty(t *testing.T) {
 		if n, _ := r.objects(g.p); n != 5 || !r.state(g.p).Retired {
 			t.Errorf("%d objects, state %+v: within the grace all must be there, retired", n, r.state(g.p))
 		}
-		if removed[never.p] != 1 {
-			t.Error("a partition that was never archived is not reported as removed")
+		// A claim that was on its way when the deletion was heard of.
+		other, err := OpenArchive(DefaultConfig(), Deps{Store: r.mem})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.Close(context.Background())
+		if err := other.Partition(never.p).Claim(context.Background(), 1); err != nil {
+			t.Fatal(err)
 		}
 		r.pass(20 * time.Minute)
 		if n, others := r.objects(g.p); n != 0 || others != 1 {
@@ -49,10 +56,63 @@ func TestDeletedTopicLeavesTheBucketEmpty(t *testing.T) {
 		if n, others := r.objects(g.p); n+others != 0 {
 			t.Errorf("%d segments and %d other objects left", n, others)
 		}
-		if removed[g.p] != 1 {
-			t.Errorf("reported %d times as removed", removed[g.p])
+		if n, others := r.objects(never.p); n+others != 0 {
+			t.Errorf("%d segments and %d other objects of a partition that was never archived", n, others)
+		}
+		if removed[g.p] != 1 || removed[never.p] != 1 {
+			t.Errorf("reported %d and %d times as removed", removed[g.p], removed[never.p])
 		}
 	})
+}
+
+// Every broker removes what a deleted topic has in the bucket. That another one has
+// done so already, and a late leader begun anew, is no damage to whoever knew more.
+func TestRemovalGoesByTheBucketNotByWhatWasKnown(t *testing.T) {
+	for _, begun := range []bool{false, true} {
+		t.Run(fmt.Sprintf("begun anew %v", begun), func(t *testing.T) {
+			removed := 0
+			var mu sync.Mutex
+			inRig(t, func(r *rig) {
+				r.deps.Removed = func(topic.Partition) {
+					mu.Lock()
+					defer mu.Unlock()
+					removed++
+				}
+			}, func(r *rig) {
+				g := r.leadWith(r.newLog(0, defaultTopic()), 3)
+				r.pass(time.Second)
+				r.m.Resign(g.p)
+				var keys []string
+				r.mem.List(context.Background(), r.archive.Partition(g.p).Prefix(), "", func(o objstore.Object) bool {
+					keys = append(keys, o.Key)
+					return true
+				})
+				if err := r.mem.Delete(context.Background(), keys...); err != nil || len(keys) != 4 {
+					t.Fatal(keys, err)
+				}
+				if begun {
+					other, err := OpenArchive(DefaultConfig(), Deps{Store: r.mem})
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer other.Close(context.Background())
+					if err := other.Partition(g.p).Claim(context.Background(), 1); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := r.m.TopicDeleted(g.p); err != nil {
+					t.Fatal(err)
+				}
+				r.pass(6 * time.Hour)
+				if n, others := r.objects(g.p); n+others != 0 {
+					t.Errorf("%d segments and %d other objects left", n, others)
+				}
+				if removed != 1 {
+					t.Errorf("reported %d times as removed", removed)
+				}
+			})
+		})
+	}
 }
 
 func TestTopicDeletionGoesOnAfterARestart(t *testing.T) {

@@ -406,9 +406,23 @@ func (b *broker) dropDeleted() {
 				delete(b.logs, k)
 			}
 		}
-		if contains(d.Brokers, b.id) {
-			b.confirm(meta.ConfirmDeleted{ID: d.ID, Broker: b.id})
+		b.confirmGone(d)
+	}
+}
+
+// confirmGone confirms what is gone of a topic: what was here once the bucket has
+// been cleared from here, and what was in the bucket when all have done so.
+func (b *broker) confirmGone(d meta.DeletedTopic) {
+	for i := range d.Partitions {
+		if d.Tier && b.tier != nil && !b.cleared[partitionKey{d.ID, i}] {
+			return
 		}
+	}
+	switch {
+	case contains(d.Brokers, b.id):
+		b.confirm(meta.ConfirmDeleted{ID: d.ID, Broker: b.id})
+	case d.Tier && b.tier != nil && len(d.Brokers) == 0:
+		b.confirm(meta.ConfirmDeleted{ID: d.ID, Broker: -1, Tier: true})
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 
 	"github.com/varvelog/varve/hot/batch"
 	"github.com/varvelog/varve/hot/lineage"
-	"github.com/varvelog/varve/meta"
 	"github.com/varvelog/varve/meta/topic"
 	"github.com/varvelog/varve/tier"
 )
@@ -147,21 +146,14 @@ func (t *tiering) bury(p topic.Partition) {
 	t.b.w.soon(t.b, 1, t.run)
 }
 
-// removed says that nothing of a partition is left in the bucket. Once that is so
-// of all of a topic's, the controller hears of it.
+// removed says that nothing of a partition is left in the bucket.
 func (t *tiering) removed(p topic.Partition) {
-	w := t.b.w
 	t.b.cleared[partitionKey{p.ID, p.Index}] = true
-	d, ok := t.b.image.Deleted(p.ID)
-	if !ok {
-		return
-	}
-	for i := range d.Partitions {
-		if !t.b.cleared[partitionKey{p.ID, i}] {
-			return
+	t.b.w.soon(t.b, 1, func() {
+		if d, ok := t.b.image.Deleted(p.ID); ok {
+			t.b.confirmGone(d)
 		}
-	}
-	w.soon(t.b, 1, func() { t.b.confirm(meta.ConfirmDeleted{ID: p.ID, Broker: -1, Tier: true}) })
+	})
 }
 
 // archiveEnd reads afresh where the bucket ends, as a replica does that begins
