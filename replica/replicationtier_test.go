@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/varvelog/varve/hot"
+	"github.com/varvelog/varve/hot/batch"
 	"github.com/varvelog/varve/meta"
 )
 
@@ -75,6 +76,14 @@ func TestEmptyReplicaStartsWhereTheBucketEnds(t *testing.T) {
 			c := startCluster(t, 3, hot.Fsync, nil)
 			c.tieredTopic("events", []int32{1, 2, 3}, keep)
 			acked := make(map[int64]string)
+			_, first := c.leader("events")
+			idempotent := batch.NewBuilder(batch.Options{Producer: &batch.Producer{ID: 7, Epoch: 2}})
+			if err := idempotent.Append(now(), nil, []byte("numbered"), nil); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := first.Append(slices.Clone([]byte(idempotent.Bytes())), AppendRequest{Acks: 1, Version: 12, Now: now()}); err != nil {
+				t.Fatal(err)
+			}
 			c.produceAll("events", 100, acked)
 			c.inSync("events", 3)
 			third := c.nodes[2]
@@ -94,6 +103,9 @@ func TestEmptyReplicaStartsWhereTheBucketEnds(t *testing.T) {
 			}
 			if got, want := p.log.Lineage(), lead.log.Lineage(); !got.Equal(want) {
 				t.Fatalf("lineage %v, the leader's is %v", got, want)
+			}
+			if list, err := p.Producers(); err != nil || len(list) != 1 || list[0].ProducerID != 7 || list[0].Epoch != 2 {
+				t.Fatalf("producers %+v, %v; one wrote to what is in the bucket", list, err)
 			}
 			c.holds("events", acked)
 			c.same("events")

@@ -37,7 +37,7 @@ func TestDamagedSegmentIsNeverUploaded(t *testing.T) {
 	}
 	at := 0
 	for i, b := range w.batches {
-		for _, field := range []int{0, 7, 8, 11, 16, 17, 21, 23, 26, 27, 35, 57, 61, len(b) - 1} {
+		for _, field := range []int{0, 7, 8, 11, 12, 15, 16, 17, 21, 23, 26, 27, 35, 57, 61, len(b) - 1} {
 			flipped := bytes.Clone(whole)
 			flipped[at+field] ^= 0x04
 			spoil[string(rune('a'+i))+": bit flipped in byte "+string(rune('0'+field))] = flipped

@@ -139,14 +139,17 @@ func TestDamagedIndexIsAnErrorAndHealsWhenRepaired(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	damage(t, mem, r.Key(s.ID), s.lookupAt+20)
-	if _, err := r.Read(context.Background(), 0, 1000, 1<<62); !errors.Is(err, ErrCorrupt) {
-		t.Fatalf("damaged index: %v", err)
+	// Where a chunk lies, and the time that lookups go by, which nothing else contradicts.
+	for _, at := range []int64{s.lookupAt + 20, s.lookupAt + s.lookupBytes - 1} {
+		damage(t, mem, r.Key(s.ID), at)
+		if _, err := r.Read(context.Background(), 0, 1000, 1<<62); !errors.Is(err, ErrCorrupt) {
+			t.Fatalf("damaged index: %v", err)
+		}
+		if _, _, err := r.OffsetForTime(context.Background(), 0, 0); !errors.Is(err, ErrCorrupt) {
+			t.Fatalf("damaged index: %v", err)
+		}
+		damage(t, mem, r.Key(s.ID), at)
 	}
-	if _, _, err := r.OffsetForTime(context.Background(), 0, 0); !errors.Is(err, ErrCorrupt) {
-		t.Fatalf("damaged index: %v", err)
-	}
-	damage(t, mem, r.Key(s.ID), s.lookupAt+20)
 	if got := readAll(t, r, 0, 1<<20); !bytes.Equal(got, w.raw(0)) {
 		t.Fatal("other bytes after the repair")
 	}

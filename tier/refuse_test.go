@@ -82,7 +82,7 @@ func TestSegmentsThatCannotBeStoredAreRefused(t *testing.T) {
 		"no lineage":               func(a *AddSegment) { a.Lineage = nil },
 		"lineage that starts late": func(a *AddSegment) { a.Lineage[0].Start = 101 },
 		"lineage that goes back":   func(a *AddSegment) { a.Lineage[0].Epoch = 2 },
-		"overlap":                  func(a *AddSegment) { a.Segment.ID.Base = 99 },
+		"overlap":                  func(a *AddSegment) { a.Segment.ID.Base, a.Lineage[0].Start = 99, 99 },
 		"gap":                      func(a *AddSegment) { a.Segment.ID.Base = 101 },
 	} {
 		a := entryAt(100, 200, 3)
