@@ -20,7 +20,7 @@
 // simulation red.
 //
 //	go test ./integration/sim                                   # 100,000 steps
-//	VARVE_LONG=1 go test ./integration/sim                      # a million, and the mutants
+//	VARVE_LONG=1 go test ./integration/sim                      # 300,000, and the mutants
 //	go test ./integration/sim -run Simulated -sim.steps=5000000 -sim.from=1000 -timeout=0   # a soak
 //	go test ./integration/sim -run Simulated -sim.seed=77 -v    # one seed again, with its story
 //

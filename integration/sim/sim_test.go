@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	steps     = flag.Int("sim.steps", 0, "steps of the simulation, over all seeds; 0 is 100,000, or 1,000,000 with VARVE_LONG=1")
+	steps     = flag.Int("sim.steps", 0, "steps of the simulation, over all seeds; 0 is 100,000, or 300,000 with VARVE_LONG=1")
 	fromSeed  = flag.Uint64("sim.from", 1, "the first seed")
 	onlySeed  = flag.Uint64("sim.seed", 0, "run this seed only, and tell its story")
 	worlds    = flag.String("sim.worlds", "", "only worlds with a bucket (tiered), or without (local)")
@@ -37,7 +37,7 @@ func TestSimulatedClusterKeepsItsPromises(t *testing.T) {
 	switch {
 	case total > 0:
 	case os.Getenv("VARVE_LONG") != "":
-		total = 1_000_000
+		total = 300_000
 	default:
 		total = 100_000
 	}
