@@ -111,7 +111,9 @@ func TestNodesJoinAndLeaveARunningCluster(t *testing.T) {
 	c.WaitInSync(time.Minute, "events")
 	s.progress(100)
 	c.Node(1).Stop()
-	mustVarve(t, c, "cluster", "remove", "1")
+	if said := mustVarve(t, c, "cluster", "remove", "1"); !strings.Contains(said, "`varve cluster voters add 4`") {
+		t.Errorf("it does not say how the voters become three again: %q", said)
+	}
 	c.Forget(1)
 	mustVarve(t, c, "cluster", "voters", "add", "4")
 	awaitNodes(t, c, func(nodes map[int32]described) bool {
@@ -142,18 +144,57 @@ func TestAWipedVoterComesBackByItsVoters(t *testing.T) {
 	expectEnd(t, n, "varve cluster voters remove 3")
 	mustVarve(t, c, "cluster", "voters", "remove", "3")
 	n.Restart()
+	// With an empty disk it is another voter than the one that was removed.
 	awaitNodes(t, c, func(nodes map[int32]described) bool {
-		return nodes[3].State == "active" && slices.Contains(nodes[3].Roles, "observer")
+		return nodes[3].State == "active" && slices.Contains(nodes[3].Roles, "voter")
 	})
 	c.WaitInSync(time.Minute, "events")
 	s.progress(100)
-	mustVarve(t, c, "cluster", "voters", "add", "3")
-	awaitNodes(t, c, func(nodes map[int32]described) bool { return slices.Contains(nodes[3].Roles, "voter") })
 	c.Node(1).Kill()
 	s.progress(100)
 	c.Node(1).Restart()
 	c.WaitInSync(time.Minute, "events")
 	s.verify(c)
+}
+
+// A vote that was taken away stays away, from a voter that runs, through a restart and another controller, until it is given
+// again; so it does from a node that was removed and comes back as it was.
+func TestAVoteThatIsTakenStaysTaken(t *testing.T) {
+	c := nodetest.StartCluster(t, nodetest.ClusterOptions{})
+	stays := func(when string) {
+		t.Helper()
+		awaitNodes(t, c, func(nodes map[int32]described) bool {
+			return nodes[3].State == "active" && slices.Contains(nodes[3].Roles, "observer")
+		})
+		// The controller looks every second.
+		for end := time.After(3 * time.Second); ; {
+			var nodes map[int32]described
+			awaitNodes(t, c, func(n map[int32]described) bool { nodes = n; return n[3].State == "active" })
+			if slices.Contains(nodes[3].Roles, "voter") {
+				t.Fatalf("%s: node 3 votes again by itself", when)
+			}
+			select {
+			case <-end:
+				return
+			case <-time.After(200 * time.Millisecond):
+			}
+		}
+	}
+	mustVarve(t, c, "cluster", "voters", "remove", "3")
+	stays("removed")
+	c.Node(3).Stop()
+	c.Node(3).Restart()
+	stays("restarted")
+	mustVarve(t, c, "cluster", "voters", "add", "3")
+	awaitNodes(t, c, func(nodes map[int32]described) bool { return slices.Contains(nodes[3].Roles, "voter") })
+
+	c.Node(3).Stop()
+	said := mustVarve(t, c, "cluster", "remove", "3")
+	if !strings.Contains(said, "2 nodes vote") {
+		t.Errorf("it does not say that two voters are left: %q", said)
+	}
+	c.Node(3).Restart()
+	stays("removed from the cluster, and back")
 }
 
 // A node that was started alone, with data on its disk and in the bucket, becomes one of three.

@@ -222,6 +222,21 @@ func TestANodeJoinsGetsAVoteAndIsRemoved(t *testing.T) {
 		t.Error(err)
 	}
 
+	// A vote that was taken stays taken, whoever leads, until it is given again.
+	if err := nodes[0].RemoveVoter(ctx, 3); err != nil {
+		t.Fatal(err)
+	}
+	if b, ok := decidePromotion(nodes[0].Image(), mustServers(t, nodes[0])); ok {
+		t.Errorf("node %d gets the vote back that was taken away", b.ID)
+	}
+	if err := nodes[0].AddVoter(ctx, 3, string(nodes[2].deps.Transport.LocalAddr())); err != nil {
+		t.Fatal(err)
+	}
+	if nodes[0].Image().VoteRemoved(nodes[0].Image().Brokers[3]) {
+		t.Error("a vote that was given again is noted as removed")
+	}
+	agree(t, nodes, 1)
+
 	// The leader hands over when it stops; nobody waits for a timeout.
 	closeNode(t, nodes[0])
 	rest := nodes[1:]
@@ -238,6 +253,59 @@ func TestANodeJoinsGetsAVoteAndIsRemoved(t *testing.T) {
 	if _, ok := leader.Image().Brokers[1]; ok {
 		t.Error("the broker is still registered")
 	}
+}
+
+func mustServers(t *testing.T, n *Node) []raft.Server {
+	t.Helper()
+	servers, err := n.servers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return servers
+}
+
+// A vote is taken from a node as it is: with another directory it is another
+// node, and the one without a known directory is whichever comes.
+func TestARemovedVoteStaysRemoved(t *testing.T) {
+	servers := []raft.Server{{ID: "1", Address: "h"}, {ID: "2", Address: "h"}, {ID: "3", Address: "h", Suffrage: raft.Nonvoter}}
+	img := newImage()
+	apply := func(changes ...Change) {
+		t.Helper()
+		next, err := img.Apply(Command{Base: img.Index, Changes: changes}, img.Index+1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if img, err = DecodeSnapshot(next.EncodeSnapshot()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	register := func(dir topic.ID) {
+		t.Helper()
+		apply(RegisterBroker{ID: 3, Host: "h"}, DescribeBroker{ID: 3, RaftAddress: "h", Directory: dir, WantVote: true})
+	}
+	promoted := func(when string, want bool) {
+		t.Helper()
+		if _, ok := decidePromotion(img, servers); ok != want {
+			t.Errorf("%s: gets a vote by itself: %v, want %v", when, ok, want)
+		}
+	}
+	apply(SetFeature{Name: VersionFeature, Level: levelClusters})
+	register(idA)
+	promoted("at first", true)
+	apply(img.voteRemoved(3)...)
+	promoted("removed", false)
+	apply(UnregisterBroker{ID: 3, Epoch: img.Brokers[3].Epoch})
+	register(idA)
+	promoted("removed, unregistered and back", false)
+	register(idB)
+	promoted("back with an empty disk", true)
+	apply(img.voteRestored(3)...)
+	register(idA)
+	promoted("given again", true)
+	apply(UnregisterBroker{ID: 3, Epoch: img.Brokers[3].Epoch})
+	apply(img.voteRemoved(3)...)
+	register(idB)
+	promoted("removed before it ever came", false)
 }
 
 func mustQuorum(t *testing.T, n *Node) Quorum {

@@ -93,24 +93,54 @@ func nodeID(id raft.ServerID) (int32, error) {
 // AddVoter gives a node a vote; it may be an observer already. address is for
 // raft's transport.
 func (n *Node) AddVoter(ctx context.Context, id int32, address string) error {
-	return n.changeMembers(ctx, func(servers []raft.Server, timeout time.Duration) (raft.IndexFuture, error) {
+	check := func(servers []raft.Server) error {
 		if _, votes := member(servers, id); votes {
-			return nil, refuse(ErrDuplicateVoter, "The voter id for ReplicaKey(id=%d) is already part of the set of voters.", id)
+			return refuse(ErrDuplicateVoter, "The voter id for ReplicaKey(id=%d) is already part of the set of voters.", id)
 		}
-		return n.raft.AddVoter(raft.ServerID(brokerName(id)), raft.ServerAddress(address), 0, timeout), nil
+		return nil
+	}
+	return n.changeVote(ctx, id, check, (*Image).voteRestored, func(timeout time.Duration) raft.IndexFuture {
+		return n.raft.AddVoter(raft.ServerID(brokerName(id)), raft.ServerAddress(address), 0, timeout)
 	})
 }
 
-// RemoveVoter takes a voter's vote away: it goes on as an observer.
+// RemoveVoter takes a voter's vote away: it goes on as an observer, and gets no
+// vote by itself.
 func (n *Node) RemoveVoter(ctx context.Context, id int32) error {
-	return n.changeMembers(ctx, func(servers []raft.Server, timeout time.Duration) (raft.IndexFuture, error) {
+	check := func(servers []raft.Server) error {
 		switch _, votes := member(servers, id); {
 		case !votes:
-			return nil, refuse(ErrVoterNotFound, "Cannot remove voter ReplicaKey(id=%d) from the set of voters.", id)
+			return refuse(ErrVoterNotFound, "Cannot remove voter ReplicaKey(id=%d) from the set of voters.", id)
 		case voters(servers) == 1:
-			return nil, refuse(ErrInvalidRequest, "Voter %d is the only one.", id)
+			return refuse(ErrInvalidRequest, "Voter %d is the only one.", id)
 		}
-		return n.raft.DemoteVoter(raft.ServerID(brokerName(id)), 0, timeout), nil
+		return nil
+	}
+	return n.changeVote(ctx, id, check, (*Image).voteRemoved, func(timeout time.Duration) raft.IndexFuture {
+		return n.raft.DemoteVoter(raft.ServerID(brokerName(id)), 0, timeout)
+	})
+}
+
+// changeVote notes in the metadata what is meant to be, and then makes it so:
+// in this order, or the next look at the quorum would undo a vote's removal.
+func (n *Node) changeVote(ctx context.Context, id int32, check func([]raft.Server) error, note func(*Image, int32) []Change, do func(time.Duration) raft.IndexFuture) error {
+	if _, err := n.change(ctx, false, func(img *Image, _ *conf.Broker) ([]Change, error) {
+		servers, err := n.servers()
+		if err == nil {
+			err = check(servers)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return note(img, id), nil
+	}); err != nil {
+		return err
+	}
+	return n.changeMembers(ctx, func(servers []raft.Server, timeout time.Duration) (raft.IndexFuture, error) {
+		if err := check(servers); err != nil {
+			return nil, err
+		}
+		return do(timeout), nil
 	})
 }
 
@@ -135,7 +165,8 @@ func voters(servers []raft.Server) int {
 const votersMax = 5
 
 // decidePromotion names the observer that gets a vote next, if any: an odd
-// number of voters up to votersMax, of the brokers that serve and want one.
+// number of voters up to votersMax, of the brokers that serve and want one, and
+// whose vote nobody took away.
 // Racks that have no voter yet come first. It is pure.
 func decidePromotion(img *Image, servers []raft.Server) (Broker, bool) {
 	var candidates []Broker
@@ -149,7 +180,7 @@ func decidePromotion(img *Image, servers []raft.Server) (Broker, bool) {
 		switch {
 		case s.Suffrage == raft.Voter:
 			racks[b.Rack]++
-		case ok && b.WantVote && b.Active() && b.RaftAddress == string(s.Address):
+		case ok && b.WantVote && !img.VoteRemoved(b) && b.Active() && b.RaftAddress == string(s.Address):
 			candidates = append(candidates, b)
 		}
 	}
@@ -197,7 +228,8 @@ func (n *Node) keepQuorum() {
 	}
 }
 
-// UnregisterBroker forgets a broker for good, and its node in the quorum. A
+// UnregisterBroker forgets a broker for good, and its node in the quorum; should
+// it come back with the same directory, it gets no vote by itself. A
 // controller that is to forget itself hands over first, and refuses with
 // ErrNotController: the next one can.
 func (n *Node) UnregisterBroker(ctx context.Context, id int32) error {
@@ -223,7 +255,11 @@ func (n *Node) forget(ctx context.Context, id int32, check func(*Image) error) e
 		if err := check(img); err != nil {
 			return nil, err
 		}
-		return decideUnregister(img, b, id)
+		changes, err := decideUnregister(img, b, id)
+		if !img.Brokers[id].Directory.IsZero() { // nothing is known of a node that is yet to come
+			changes = append(changes, img.voteRemoved(id)...)
+		}
+		return changes, err
 	}); err != nil {
 		return err
 	}

@@ -34,7 +34,14 @@ func clusterRemove() *cobra.Command {
 				if err := adm.removeNode(ctx, id); err != nil {
 					return err
 				}
-				return out.done(cmd.OutOrStdout(), map[string]any{"removed": id}, "removed node %d", id)
+				hint, err := adm.votersHint(ctx, id)
+				if err != nil {
+					return fmt.Errorf("node %d is removed; look who votes: %w", id, err)
+				}
+				if hint == "" {
+					return out.done(cmd.OutOrStdout(), map[string]any{"removed": id}, "removed node %d", id)
+				}
+				return out.done(cmd.OutOrStdout(), map[string]any{"removed": id, "hint": hint}, "removed node %d; %s", id, hint)
 			})
 		},
 	}
@@ -88,6 +95,26 @@ func (a *admin) removeNode(ctx context.Context, id int32) error {
 	return nil
 }
 
+// votersHint says, after a node was removed, what an even number of voters means,
+// and who could be a further one; it is empty when their number is odd.
+func (a *admin) votersHint(ctx context.Context, removed int32) (string, error) {
+	p, _, err := a.describeQuorum(ctx)
+	if err != nil {
+		return "", err
+	}
+	n := len(p.CurrentVoters)
+	if n%2 != 0 {
+		return "", nil
+	}
+	hint := fmt.Sprintf("%d nodes vote now, which survives the loss of %d: ", n, (n-1)/2)
+	for _, o := range p.Observers {
+		if o.ReplicaID != removed {
+			return fmt.Sprintf("%smake a further one a voter with `varve cluster voters add %d`", hint, o.ReplicaID), nil
+		}
+	}
+	return hint + "have a further node join, and make it a voter with `varve cluster voters add ID`", nil
+}
+
 func clusterVoters() *cobra.Command {
 	verb := func(use, short, did string, votes bool, change func(*admin, context.Context, int32) error) *cobra.Command {
 		var (
@@ -116,7 +143,8 @@ func clusterVoters() *cobra.Command {
 	return group(&cobra.Command{
 		Use: "voters", Short: "Change who votes in the metadata quorum",
 		Long: "Change who votes in the metadata quorum. Up to five nodes vote; an odd number is best: three survive the\n" +
-			"loss of one, five that of two. The others observe, and can be made voters at any time.",
+			"loss of one, five that of two. The others observe, and can be made voters at any time. A vote that was taken\n" +
+			"stays taken until it is added again; a node that comes back with an empty disk counts as another.",
 	},
 		verb("add ID", "Make a node that observes the quorum a voter", "node %d votes", true, (*admin).addVoter),
 		verb("remove ID", "Take a voter's vote; it goes on as an observer while it runs", "node %d votes no longer", false, (*admin).removeVoter))

@@ -12,6 +12,7 @@ var brokerVarveDefs = []Def{
 	def("varve.http.listen", String, "", "The address of metrics, health and console, host:port; empty means none."),
 	def("varve.log.scrub.bytes.per.second", Long, "1048576", "How fast sealed segments on this broker's disk are read in turn, in bytes per second, once a day at most, so that damage to what nobody reads is found while there is another copy. 0 reads none.", atLeast(0)),
 	def("varve.log.verify.interval.ms", Long, "60000", "How long records that were checked, as they were appended or read, are sent to consumers without being checked again, in milliseconds: damage on the disk shows as soon as they are read later than that. 0 checks at every read, -1 at none.", atLeast(-1)),
+	def("varve.quorum.vote.removed", String, "", `The metadata directory with which this node's vote in the quorum was taken away, or "any": with it the node gets no vote by itself. RemoveRaftVoter and UnregisterBroker set it, AddRaftVoter deletes it.`, dynamic),
 	def("varve.request.memory.bytes", Long, "268435456", "The most bytes of requests in memory at once, over all connections.", atLeast(1048576)),
 	def("varve.tier.cache.bytes", Long, "268435456", "The memory for chunks read from the bucket, in bytes.", atLeast(0)),
 	def("varve.tier.delete.grace.ms", Long, "900000", "How long an object stays in the bucket after it was marked deleted, in milliseconds; longer than any read or upload takes.", atLeast(0)),
