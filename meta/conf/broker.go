@@ -169,6 +169,10 @@ func ParseBroker(given map[string]string) (Broker, error) {
 	if err := CheckNames(KindBroker, given); err != nil {
 		return Broker{}, err
 	}
+	given, err := canonicalNames(given)
+	if err != nil {
+		return Broker{}, err
+	}
 	v, err := parseAll(brokerTable, given, nil)
 	if err != nil {
 		return Broker{}, err
@@ -176,7 +180,7 @@ func ParseBroker(given map[string]string) (Broker, error) {
 	if err := checkListenerValues(given); err != nil {
 		return Broker{}, err
 	}
-	b := Broker{given: maps.Clone(given)}
+	b := Broker{given: given}
 	b.fillServer(v)
 	b.fillLog(v)
 	b.fillGroup(v)
@@ -194,6 +198,10 @@ func ParseBroker(given map[string]string) (Broker, error) {
 // With returns the broker settings with these put over the given ones, as the
 // dynamic broker settings are.
 func (b *Broker) With(overrides map[string]string) (Broker, error) {
+	overrides, err := canonicalNames(overrides)
+	if err != nil {
+		return Broker{}, err
+	}
 	all := make(map[string]string, len(b.given)+len(overrides))
 	maps.Copy(all, b.given)
 	maps.Copy(all, overrides)
@@ -241,7 +249,7 @@ func (b *Broker) Value(name string) (text string, null, given, ok bool) {
 	if !ok {
 		return "", false, false, false
 	}
-	if v, found := b.given[name]; found {
+	if v, found := b.given[canonicalName(name)]; found {
 		return d.Canonical(v), false, true, true
 	}
 	return d.Default, d.Null, false, true

@@ -1,6 +1,10 @@
 package conf
 
-import "strings"
+import (
+	"maps"
+	"slices"
+	"strings"
+)
 
 // brokerSSLDefs are the settings of TLS. Each may be set for one listener, too:
 // listener.name.NAME.ssl.… wins over ssl.… there.
@@ -32,6 +36,29 @@ var brokerSSLDefs = []Def{
 
 // listenerPrefix begins the settings of one listener.
 const listenerPrefix = "listener.name."
+
+// canonicalName is a setting's name with the listener in it, if any, in lower case: as in Kafka it may be spelt either way,
+// and is known by this one.
+func canonicalName(name string) string {
+	if listener, setting, ok := splitListenerSetting(name); ok {
+		return listenerPrefix + strings.ToLower(listener) + "." + setting
+	}
+	return name
+}
+
+// canonicalNames is a copy of what is given under canonical names. Two spellings of one setting are refused: nobody can
+// say which of them counts.
+func canonicalNames(given map[string]string) (map[string]string, error) {
+	all, spelt := make(map[string]string, len(given)), map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		canonical := canonicalName(name)
+		if other, twice := spelt[canonical]; twice {
+			return nil, contradiction("%s and %s are the same setting: write %s once", other, name, canonical)
+		}
+		all[canonical], spelt[canonical] = given[name], name
+	}
+	return all, nil
+}
 
 // splitListenerSetting takes listener.name.NAME.ssl.… apart.
 func splitListenerSetting(name string) (listener, setting string, ok bool) {

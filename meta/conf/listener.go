@@ -227,7 +227,7 @@ func (b *Broker) mapped(name string) string {
 func (b *Broker) checkListenerSettings(list []Listener) error {
 	for _, name := range slices.Sorted(maps.Keys(b.given)) {
 		l, _, ok := splitListenerSetting(name)
-		if ok && !slices.ContainsFunc(list, func(x Listener) bool { return strings.EqualFold(x.Name, l) }) {
+		if ok && !slices.ContainsFunc(list, func(x Listener) bool { return strings.ToLower(x.Name) == l }) {
 			return contradiction("%s: listeners=%s has no listener %s", name, b.Listeners, strings.ToUpper(l))
 		}
 	}

@@ -80,6 +80,36 @@ func TestWhatCannotBeSecuredSaysWhatToWrite(t *testing.T) {
 	}
 }
 
+// A listener's name in a setting may be spelt as in listeners, where it is in capitals.
+func TestASettingOfOneListenerCountsHoweverItIsSpelt(t *testing.T) {
+	const listeners = "listeners=INTERNAL://:1 listener.security.protocol.map=INTERNAL:SSL ssl.keystore.type=PEM" +
+		" ssl.truststore.type=PEM ssl.truststore.location=/ca.pem inter.broker.listener.name=INTERNAL"
+	for _, spelt := range []string{"INTERNAL", "Internal", "internal"} {
+		b := mustBroker(t, strings.Fields(listeners+" listener.name."+spelt+".ssl.client.auth=required listener.name."+spelt+".ssl.keystore.location=/x.pem")...)
+		p, err := b.Plan()
+		if err != nil {
+			t.Fatalf("%s: %v", spelt, err)
+		}
+		if s := p.Between().SSL; s == nil || s.ClientAuth != ClientAuthRequired || s.KeystoreLocation != "/x.pem" {
+			t.Errorf("%s: the settings of the listener are ignored: %+v", spelt, s)
+		}
+		if v, _, given, _ := b.Value("listener.name.INTERNAL.ssl.client.auth"); v != "required" || !given {
+			t.Errorf("%s: shown as %q, given %v", spelt, v, given)
+		}
+		with, err := b.With(map[string]string{"listener.name.INTERNAL.ssl.client.auth": "none"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v, _, _, _ := with.Value("listener.name.internal.ssl.client.auth"); v != "none" {
+			t.Errorf("%s: what is put over it does not count: %q", spelt, v)
+		}
+	}
+	_, err := ParseBroker(map[string]string{"listener.name.INTERNAL.ssl.client.auth": "none", "listener.name.internal.ssl.client.auth": "required"})
+	if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "write listener.name.internal.ssl.client.auth once") {
+		t.Errorf("two spellings of one setting: %v", err)
+	}
+}
+
 func TestSettingsOfOneListenerAreShownWithTheirSecretsHidden(t *testing.T) {
 	b := mustBroker(t, "listener.name.ssl.ssl.key.password=x", "listener.name.ssl.ssl.client.auth=none")
 	shown := map[string]bool{}
