@@ -44,7 +44,10 @@ func (c *core) heartbeat(e event, q *HeartbeatRequest) {
 func (c *core) sessionEnded(g *group, id string) {
 	if _, ok := g.pending[id]; ok {
 		g.remove(id)
-		c.silenced(g)
+		// It was no member: nobody has anything to gain from a rebalance, but one that is under way may have waited for it.
+		if g.state == PreparingRebalance && g.allJoined() {
+			c.completeJoin(g)
+		}
 		return
 	}
 	m := g.members[id]

@@ -25,7 +25,7 @@ func (w waiting) interval(regular int64) int32 {
 		regular = min(regular, max(soonMillis, int64(w.members)))
 	}
 	if w.due >= 0 {
-		regular = min(regular, max(w.due, soonMillisMin))
+		regular = min(regular, max(w.due, soonMillisMin, int64(w.members)))
 	}
 	return int32(regular)
 }

@@ -17,6 +17,8 @@ func TestMembersThatWaitAreAskedBackSoon(t *testing.T) {
 		{"an interval that is shorter yet", waiting{members: 3, others: true, due: -1}, 300, 300},
 		{"the assignment is due", waiting{members: 3, due: 700}, 5000, 700},
 		{"the assignment is due at once", waiting{members: 3, due: 0}, 5000, 50},
+		{"the assignment of a thousand is due at once", waiting{members: 1000, due: 0}, 5000, 1000},
+		{"the assignment of ten thousand is due at once", waiting{members: 10_000, due: 0}, 5000, 5000},
 		{"both", waiting{members: 3, others: true, due: 900}, 5000, 500},
 		{"the assignment is due late", waiting{members: 3, due: 60_000}, 5000, 5000},
 	} {
