@@ -86,6 +86,9 @@ func (c *client) explain(err error) error {
 	case errors.As(err, &opErr), errors.Is(err, context.DeadlineExceeded):
 		return advise(fmt.Errorf("no broker answers at %s (%w)", c.bootstrap, err), "start one with `varve dev`, or name another with --bootstrap HOST:PORT")
 	default:
+		if _, whole := err.(*kadm.ShardErrors); whole {
+			return refused(unsharded(err), "")
+		}
 		return err
 	}
 }
@@ -94,7 +97,8 @@ func (c *client) explain(err error) error {
 // raw one.
 type admin struct {
 	*kadm.Client
-	raw *kgo.Client
+	raw      *kgo.Client
+	patience time.Duration // for what is not ready yet
 }
 
 // withAdmin runs what a verb does on a connected client, which it closes, and
@@ -105,7 +109,7 @@ func (c *client) withAdmin(cmd *cobra.Command, do func(ctx context.Context, adm 
 		return err
 	}
 	defer cl.Close()
-	adm := &admin{kadm.NewClient(cl), cl}
+	adm := &admin{kadm.NewClient(cl), cl, c.timeout}
 	adm.SetTimeoutMillis(int32(c.timeout.Milliseconds()))
 	return c.explain(do(cmd.Context(), adm))
 }

@@ -81,15 +81,29 @@ func (a *admin) drainable(ctx context.Context, id int32) error {
 	if err != nil {
 		return err
 	}
-	for _, t := range m.Topics.Sorted() {
-		for _, p := range t.Partitions.Sorted() {
-			if slices.Contains(p.Replicas, id) && len(p.Replicas) > others {
-				return fmt.Errorf("%s-%d has %d replicas, and there are %d other brokers to hold them: start a further one, or give the topic fewer replicas with `varve cluster reassign %s --replicas …`",
-					t.Topic, p.Partition, len(p.Replicas), others, t.Topic)
+	return undrainable(m.Topics, id, others)
+}
+
+// undrainable names all topics that have more replicas than other brokers could
+// hold, internal ones too.
+func undrainable(topics kadm.TopicDetails, id int32, others int) error {
+	var list []string
+	for _, t := range topics.Sorted() {
+		most := 0
+		for _, p := range t.Partitions {
+			if slices.Contains(p.Replicas, id) {
+				most = max(most, len(p.Replicas))
 			}
 		}
+		if most > others {
+			list = append(list, fmt.Sprintf("%s (%d)", t.Topic, most))
+		}
 	}
-	return nil
+	if len(list) == 0 {
+		return nil
+	}
+	return fmt.Errorf("there are %d other brokers, and these topics have more replicas: %s; start a further broker, or give each of them fewer with `varve cluster reassign TOPIC --replicas …`",
+		others, strings.Join(list, ", "))
 }
 
 func (a *admin) awaitDrained(cmd *cobra.Command, id int32) error {

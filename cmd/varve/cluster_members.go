@@ -400,20 +400,24 @@ func (a *admin) features(ctx context.Context) ([]featureView, error) {
 
 func featuresSet() *cobra.Command {
 	var (
-		c   client
-		out output
+		c         client
+		out       output
+		downgrade bool
 	)
 	cmd := &cobra.Command{
 		Use:   "set NAME LEVEL",
 		Short: "Put another level of a feature in force",
-		Args:  needs("NAME", "LEVEL"),
+		Long: "Put another level of a feature in force. A lower one takes --downgrade: clients and brokers do at once without\n" +
+			"what the level had brought, such as the safer transactions of transaction.version 2 (KIP-890). A downgrade\n" +
+			"that would lose metadata is refused.",
+		Args: needs("NAME", "LEVEL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			level, err := strconv.ParseInt(args[1], 10, 16)
 			if err != nil || level < 0 {
 				return fmt.Errorf("level %q is no number from 0 on; `varve cluster features` shows the levels", args[1])
 			}
 			return c.withAdmin(cmd, func(ctx context.Context, adm *admin) error {
-				if err := adm.setFeature(ctx, args[0], int16(level)); err != nil {
+				if err := adm.setFeature(ctx, args[0], int16(level), downgrade); err != nil {
 					return err
 				}
 				return out.done(cmd.OutOrStdout(), map[string]any{"feature": args[0], "level": level}, "%s is at level %d", args[0], level)
@@ -422,10 +426,11 @@ func featuresSet() *cobra.Command {
 	}
 	c.flags(cmd)
 	out.flags(cmd)
+	cmd.Flags().BoolVar(&downgrade, "downgrade", false, "allow a level below the one in force")
 	return cmd
 }
 
-func (a *admin) setFeature(ctx context.Context, name string, level int16) error {
+func (a *admin) setFeature(ctx context.Context, name string, level int16, downgrade bool) error {
 	list, err := a.features(ctx)
 	if err != nil {
 		return err
@@ -438,6 +443,9 @@ func (a *admin) setFeature(ctx context.Context, name string, level int16) error 
 	u := kmsg.NewUpdateFeaturesRequestFeatureUpdate()
 	u.Feature, u.MaxVersionLevel, u.UpgradeType = name, level, 1
 	if level < list[i].Level {
+		if !downgrade {
+			return fmt.Errorf("%s is at level %d, and %d is a downgrade: the cluster does without what the higher level brought from then on; add --downgrade if that is meant", name, list[i].Level, level)
+		}
 		u.UpgradeType = 2 // a downgrade that loses nothing
 	}
 	req.FeatureUpdates = append(req.FeatureUpdates, u)

@@ -374,11 +374,25 @@ Try, in another terminal:
   varve cluster describe
   kill -9 %d                 # the others take over within a second or so; node %d comes back after %v
   varve topic describe events
+A further node, on any free ports:
+  %s
 Ctrl-C ends all of it; the same command goes on with the same data.
-`, strings.Join(kafka, ","), nodes[1].pid, nodes[1].id, devReturn)
+`, strings.Join(kafka, ","), nodes[1].pid, nodes[1].id, devReturn, d.joinLine(nodes, os.Getenv("AWS_ACCESS_KEY_ID") != ""))
 	d.print.Lock()
 	defer d.print.Unlock()
 	fmt.Fprintln(d.out, b.String())
+}
+
+// joinLine starts one node more, with the credentials that devEnvironment gives
+// the others.
+func (d *devCluster) joinLine(nodes []*devNode, credentials bool) string {
+	id := len(nodes) + 1
+	line := fmt.Sprintf("varve serve --join %s --set node.id=%d --set listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0 --set log.dirs='%s' --set broker.rack=rack-%d --set 'varve.tier.store=%s'",
+		nodes[0].kafka, id, filepath.Join(d.dir, fmt.Sprintf("node-%d", id), "data"), id, d.store)
+	if !credentials {
+		line = "AWS_ACCESS_KEY_ID=varve AWS_SECRET_ACCESS_KEY=varve " + line
+	}
+	return line
 }
 
 func (d *devCluster) say(format string, args ...any) {

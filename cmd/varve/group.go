@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
@@ -35,6 +34,7 @@ func groupError(name string, err error, message string) error {
 	if err == nil {
 		return nil
 	}
+	err = unsharded(err)
 	hint := ""
 	switch {
 	case errors.Is(err, kerr.GroupIDNotFound):
@@ -191,25 +191,23 @@ func groupDelete() *cobra.Command {
 			return c.withAdmin(cmd, func(ctx context.Context, adm *admin) error {
 				var errs []error
 				deleted := []string{}
-				resps, err := adm.DeleteGroups(ctx, names...)
-				var shards *kadm.ShardErrors
-				if err != nil && !errors.As(err, &shards) {
-					return err
-				}
-				if shards != nil {
-					for _, shard := range shards.Errs {
-						errs = append(errs, groupError(strings.Join(names, ", "), shard.Err, ""))
+				for _, name := range names {
+					var said string
+					err := patiently(ctx, adm.patience, func() error {
+						resps, err := adm.DeleteGroups(ctx, name)
+						if err != nil {
+							return err
+						}
+						said = resps[name].ErrMessage
+						return resps[name].Err
+					})
+					switch {
+					case ifExists && errors.Is(err, kerr.GroupIDNotFound):
+					case err != nil:
+						errs = append(errs, groupError(name, err, said))
+					default:
+						deleted = append(deleted, name)
 					}
-				}
-				for _, r := range resps.Sorted() {
-					if ifExists && errors.Is(r.Err, kerr.GroupIDNotFound) {
-						continue
-					}
-					if r.Err != nil {
-						errs = append(errs, groupError(r.Group, r.Err, r.ErrMessage))
-						continue
-					}
-					deleted = append(deleted, r.Group)
 				}
 				return errors.Join(append(errs, out.deleted(cmd.OutOrStdout(), deleted))...)
 			})

@@ -180,7 +180,7 @@ func (a *admin) applyReset(ctx context.Context, plan *resetPlan) error {
 		offsets.Add(kadm.Offset{Topic: m.Topic, Partition: m.Partition, At: m.To, LeaderEpoch: -1})
 	}
 	if plan.kind != groupShare {
-		return groupError(plan.group, a.CommitAllOffsets(ctx, plan.group, offsets), "")
+		return groupError(plan.group, patiently(ctx, a.patience, func() error { return a.CommitAllOffsets(ctx, plan.group, offsets) }), "")
 	}
 	resp, err := a.AlterShareGroupOffsets(ctx, plan.group, offsets)
 	if err != nil {

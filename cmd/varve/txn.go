@@ -36,8 +36,11 @@ func txnError(id string, err error) error {
 		return nil
 	}
 	hint := ""
-	if errors.Is(err, kerr.TransactionalIDNotFound) {
+	switch {
+	case errors.Is(err, kerr.TransactionalIDNotFound):
 		hint = "`varve txn list` shows what there is"
+	case errors.Is(err, kerr.CoordinatorNotAvailable), errors.Is(err, kerr.CoordinatorLoadInProgress):
+		hint = "its coordinator starts: try again in a moment"
 	}
 	return advise(fmt.Errorf("transactional id %s: %w", id, refused(err, "")), hint)
 }
@@ -99,13 +102,16 @@ type txnView struct {
 }
 
 func (a *admin) viewTxn(ctx context.Context, id string) (*txnView, error) {
-	all, err := a.DescribeTransactions(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	d := all[id]
-	if d.Err != nil {
-		return nil, txnError(id, d.Err)
+	var d kadm.DescribedTransaction
+	if err := patiently(ctx, a.patience, func() error {
+		all, err := a.DescribeTransactions(ctx, id)
+		if err != nil {
+			return err
+		}
+		d = all[id]
+		return d.Err
+	}); err != nil {
+		return nil, txnError(id, err)
 	}
 	v := &txnView{ID: id, State: d.State, Producer: d.ProducerID, Epoch: d.ProducerEpoch, Coordinator: d.Coordinator, TimeoutMS: d.TimeoutMillis, Partitions: lists(d.Topics)}
 	if d.StartTimestamp >= 0 {
