@@ -15,6 +15,10 @@ var apiConsumerGroupHeartbeat = api{key: 68, name: "ConsumerGroupHeartbeat", min
 
 func (s *Server) consumerGroupHeartbeat(r *request, q *kmsg.ConsumerGroupHeartbeatRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrConsumerGroupHeartbeatResponse()
+	if s.cfg.NoConsumerGroups {
+		resp.ErrorCode = codeUnsupportedVersion
+		return resp, nil
+	}
 	h := &coordinator.ConsumerHeartbeatRequest{
 		Group: q.Group, MemberID: q.MemberID, MemberEpoch: q.MemberEpoch, InstanceID: q.InstanceID, RackID: q.RackID,
 		ClientID: r.client, ClientHost: "/" + r.c.remote, RebalanceMillis: q.RebalanceTimeoutMillis, Topics: q.SubscribedTopicNames,

@@ -22,6 +22,11 @@ func (s *Server) consumerGroupDescribe(r *request, q *kmsg.ConsumerGroupDescribe
 	for _, id := range q.Groups {
 		g := kmsg.NewConsumerGroupDescribeResponseGroup()
 		g.Group, g.AuthorizedOperations = id, noOperations
+		if s.cfg.NoConsumerGroups {
+			g.ErrorCode = codeUnsupportedVersion
+			resp.Groups = append(resp.Groups, g)
+			continue
+		}
 		d, err := s.deps.Groups.DescribeConsumer(r.ctx, id)
 		if err != nil {
 			g.ErrorCode, g.ErrorMessage = s.codeOf(r, err), refusal(err)

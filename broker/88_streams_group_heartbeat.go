@@ -17,6 +17,10 @@ var apiStreamsGroupHeartbeat = api{key: 88, name: "StreamsGroupHeartbeat", min: 
 func (s *Server) streamsGroupHeartbeat(r *request, q *kmsg.StreamsGroupHeartbeatRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrStreamsGroupHeartbeatResponse()
 	resp.AcceptableRecoveryLag, resp.Status = -1, []kmsg.StreamsGroupHeartbeatResponseStatus{}
+	if s.cfg.NoStreamsGroups {
+		resp.ErrorCode = codeUnsupportedVersion
+		return resp, nil
+	}
 	if text := topologyTopics(q.Topology); text != nil {
 		resp.ErrorCode, resp.ErrorMessage = codeStreamsInvalidTopology, text
 		return resp, nil

@@ -19,6 +19,11 @@ func (s *Server) streamsGroupDescribe(r *request, q *kmsg.StreamsGroupDescribeRe
 	for _, id := range q.Groups {
 		g := kmsg.NewStreamsGroupDescribeResponseGroup()
 		g.Group, g.AuthorizedOperations = id, noOperations
+		if s.cfg.NoStreamsGroups {
+			g.ErrorCode = codeUnsupportedVersion
+			resp.Groups = append(resp.Groups, g)
+			continue
+		}
 		d, err := s.deps.Groups.DescribeStreams(r.ctx, id)
 		if err != nil {
 			g.ErrorCode, g.ErrorMessage = s.codeOf(r, err), refusal(err)

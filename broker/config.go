@@ -13,12 +13,15 @@ type Config struct {
 	RequestBytesMax        int   // socket.request.max.bytes
 	RequestBytesMaxUnknown int   // cap on a request of a connection that has yet to authenticate
 	Authenticate           bool  // the listener needs authentication: the small cap holds until it is done
-	RequestMemoryBytes     int64 // varve.request.memory.bytes: bytes of requests held at once, over all connections
+	RequestMemoryBytes     int64 // varve.request.memory.bytes, queued.max.request.bytes: bytes of requests held at once, over all connections
 
 	ConnectionsMax      int            // max.connections
 	ConnectionsPerIPMax int            // max.connections.per.ip
 	ConnectionsPerIP    map[string]int // max.connections.per.ip.overrides
 	ConnectionRateMax   int            // max.connection.creation.rate, connections per second
+
+	SendBufferBytes    int // socket.send.buffer.bytes; 0: the system's
+	ReceiveBufferBytes int // socket.receive.buffer.bytes; 0: the system's
 
 	IdleMax      time.Duration // connections.max.idle.ms
 	HandshakeMax time.Duration // a TLS handshake must be done within this time
@@ -34,6 +37,9 @@ type Config struct {
 	RemoteFetchWaitMax   time.Duration // remote.fetch.max.wait.ms
 	RemoteListWaitMax    time.Duration // remote.list.offsets.request.timeout.ms
 	PartitionsRequestMax int           // max.request.partition.size.limit
+
+	NoConsumerGroups bool // group.coordinator.rebalance.protocols leaves consumer out
+	NoStreamsGroups  bool // and streams
 
 	AutoCreateTopics bool   // auto.create.topics.enable
 	LogDir           string // log.dir, as DescribeLogDirs names it

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -13,6 +14,13 @@ func ConfigFrom(b *conf.Broker) Config {
 	c.NodeID = b.NodeID
 	c.RequestBytesMax = int(b.SocketRequestMaxBytes)
 	c.RequestMemoryBytes = b.VarveRequestMemoryBytes
+	if n := b.QueuedMaxRequestBytes; n > 0 {
+		c.RequestMemoryBytes = min(n, c.RequestMemoryBytes)
+	}
+	c.SendBufferBytes = socketBuffer(b, "socket.send.buffer.bytes")
+	c.ReceiveBufferBytes = socketBuffer(b, "socket.receive.buffer.bytes")
+	c.NoConsumerGroups = !slices.Contains(b.GroupRebalanceProtocols, "consumer")
+	c.NoStreamsGroups = !slices.Contains(b.GroupRebalanceProtocols, "streams")
 	c.ConnectionsMax = int(b.MaxConnections)
 	c.ConnectionsPerIPMax = int(b.MaxConnectionsPerIP)
 	c.ConnectionRateMax = int(b.MaxConnectionCreationRate)
@@ -34,6 +42,17 @@ func ConfigFrom(b *conf.Broker) Config {
 		c.LogDir = b.LogDirs[0]
 	}
 	return c
+}
+
+// socketBuffer is the size that was set. Kafka's default is one for short ways: it would take away the system's own way to let
+// a buffer grow with the way's length, so it does not count unless it was given.
+func socketBuffer(b *conf.Broker, name string) int {
+	text, _, given, _ := b.Value(name)
+	n, err := strconv.Atoi(text)
+	if err != nil || !given {
+		return 0
+	}
+	return max(0, n)
 }
 
 // millis is a duration; Kafka's largest numbers are beyond what a Duration holds.

@@ -163,9 +163,22 @@ func (s *Server) admit(nc net.Conn, d *Door) {
 	s.wg.Go(c.serve)
 	s.mu.Unlock()
 	s.stats.accepted.Add(1)
-	if t, ok := nc.(*net.TCPConn); ok {
-		t.SetNoDelay(true)
-		t.SetKeepAlive(true)
+	tune(nc, &s.cfg)
+}
+
+// tune sets a connection's options.
+func tune(nc net.Conn, c *Config) {
+	t, ok := nc.(*net.TCPConn)
+	if !ok {
+		return
+	}
+	t.SetNoDelay(true)
+	t.SetKeepAlive(true)
+	if c.SendBufferBytes > 0 {
+		t.SetWriteBuffer(c.SendBufferBytes)
+	}
+	if c.ReceiveBufferBytes > 0 {
+		t.SetReadBuffer(c.ReceiveBufferBytes)
 	}
 }
 

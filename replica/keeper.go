@@ -99,7 +99,7 @@ func (m *Manager) retain(p *Partition) {
 	if done.LogStartMoved {
 		p.startMoved()
 	}
-	if p.settings.Load().topic.CleanupCompact {
+	if p.settings.Load().compacts {
 		m.compaction.at(p, now())
 	}
 	if at := p.dueAgain(now()); at != never {

@@ -72,6 +72,29 @@ func TestIdlePartitionExpiresOnTimeAndThenCostsNothing(t *testing.T) {
 	n.wait("an append to bring it back", func() bool { return p.log.Offsets().LogStart == 2 })
 }
 
+func TestNothingIsCompactedWhileTheCleanerIsOff(t *testing.T) {
+	n := newNode(t)
+	n.interval = 20 * time.Millisecond
+	n.broker = map[string]string{"log.cleaner.enable": "false"}
+	n.start()
+	defer n.stop()
+	p := n.want("state", topic.NewID(), 1, map[string]string{"cleanup.policy": "compact,delete", "retention.bytes": "1", "min.cleanable.dirty.ratio": "0.01"})
+	for i := range 5 {
+		n.produce(p, batch.None, record{ts: now(), value: name(i)})
+	}
+	n.must(p.log.Roll(now()))
+	n.produce(p, batch.None, record{ts: now(), value: "in the active segment"})
+	n.wait("retention, which is what has a log compacted", func() bool { return p.log.Offsets().LogStart == 5 })
+	if p.settings.Load().compacts {
+		t.Error("the partition is one that is compacted")
+	}
+	n.m.compaction.mu.Lock()
+	defer n.m.compaction.mu.Unlock()
+	if at := n.m.compaction.schedule.next(); at != never {
+		t.Errorf("a compaction is due at %d", at)
+	}
+}
+
 func TestCompactionRunsByItself(t *testing.T) {
 	n := newNode(t)
 	n.interval = 20 * time.Millisecond

@@ -15,6 +15,7 @@ type settings struct {
 	log   hot.LogConfig
 	tier  tier.TopicConfig
 
+	compacts       bool   // cleanup.policy asks for it, and log.cleaner.enable does not stop it
 	followThrottle string // follower.replication.throttled.replicas
 }
 
@@ -28,7 +29,7 @@ func newSettings(name string, overrides map[string]string, b *conf.Broker, archi
 	if err != nil {
 		return nil, err
 	}
-	s := &settings{topic: t, followThrottle: overrides["follower.replication.throttled.replicas"]}
+	s := &settings{topic: t, compacts: t.CleanupCompact && b.LogCleanerEnable, followThrottle: overrides["follower.replication.throttled.replicas"]}
 	tiered := t.RemoteStorageEnable && archived && !t.CleanupCompact && !topic.IsInternal(name)
 	s.check = checks(&t, codec)
 	s.log = logConfig(&t, b, tiered)

@@ -33,21 +33,16 @@ type Broker struct {
 	MetadataSnapshotBytes            int64
 
 	// Connections and requests.
-	SocketRequestMaxBytes           int32
-	SocketSendBufferBytes           int32
-	SocketReceiveBufferBytes        int32
-	SocketListenBacklogSize         int32
-	ConnectionsMaxIdleMillis        int64
-	MaxConnections                  int32
-	MaxConnectionsPerIP             int32
-	MaxConnectionsPerIPByHost       map[string]int32
-	MaxConnectionCreationRate       int32
-	QueuedMaxRequests               int32
-	QueuedMaxRequestBytes           int64
-	FetchMaxBytes                   int32
-	FetchSessionCacheSlots          int32
-	MaxRequestPartitionSize         int32
-	FailedAuthenticationDelayMillis int32
+	SocketRequestMaxBytes     int32
+	ConnectionsMaxIdleMillis  int64
+	MaxConnections            int32
+	MaxConnectionsPerIP       int32
+	MaxConnectionsPerIPByHost map[string]int32
+	MaxConnectionCreationRate int32
+	QueuedMaxRequestBytes     int64
+	FetchMaxBytes             int32
+	FetchSessionCacheSlots    int32
+	MaxRequestPartitionSize   int32
 
 	// Topics.
 	AutoCreateTopicsEnable   bool
@@ -61,33 +56,24 @@ type Broker struct {
 	LeaderImbalanceCheckIntervalSeconds int64
 
 	// Logs.
-	LogRetentionCheckIntervalMillis              int64
-	LogInitialTaskDelayMillis                    int64
-	LogFlushOffsetCheckpointIntervalMillis       int32
-	LogFlushStartCheckpointIntervalMillis        int32
-	LogFlushSchedulerIntervalMillis              int64
-	LogCleanerEnable                             bool
-	LogCleanerThreads                            int32
-	LogCleanerBackoffMillis                      int64
-	LogCleanerDedupeBufferBytes                  int64
-	LogCleanerIOBufferBytes                      int32
-	LogCleanerDedupeBufferLoadFactor             float64
-	LogCleanerIOMaxBytesPerSecond                float64
-	NumRecoveryThreadsPerDataDir                 int32
-	ReplicaHighWatermarkCheckpointIntervalMillis int64
-	ReplicaLagTimeMaxMillis                      int64
-	ReplicaFetchMaxBytes                         int32
-	ReplicaFetchMinBytes                         int32
-	ReplicaFetchWaitMaxMillis                    int32
-	ReplicaFetchResponseMaxBytes                 int32
-	ReplicaFetchBackoffMillis                    int32
-	ReplicaSelectorClass                         string // LeaderSelector or RackAwareSelector
-	LeaderReplicationThrottledRate               int64  // Unlimited means none
-	FollowerReplicationThrottledRate             int64  // likewise
-	BrokerHeartbeatIntervalMillis                int32
-	BrokerSessionTimeoutMillis                   int32
+	LogRetentionCheckIntervalMillis  int64
+	LogCleanerEnable                 bool
+	LogCleanerThreads                int32
+	LogCleanerDedupeBufferBytes      int64
+	ReplicaLagTimeMaxMillis          int64
+	ReplicaFetchMaxBytes             int32
+	ReplicaFetchMinBytes             int32
+	ReplicaFetchWaitMaxMillis        int32
+	ReplicaFetchResponseMaxBytes     int32
+	ReplicaFetchBackoffMillis        int32
+	ReplicaSelectorClass             string // LeaderSelector or RackAwareSelector
+	LeaderReplicationThrottledRate   int64  // Unlimited means none
+	FollowerReplicationThrottledRate int64  // likewise
+	BrokerHeartbeatIntervalMillis    int32
+	BrokerSessionTimeoutMillis       int32
 
 	// Groups and offsets.
+	GroupRebalanceProtocols                 []string // always with classic
 	GroupMinSessionTimeoutMillis            int32
 	GroupMaxSessionTimeoutMillis            int32
 	GroupInitialRebalanceDelayMillis        int32
@@ -105,7 +91,6 @@ type Broker struct {
 	OffsetsRetentionMinutes                 int32
 	OffsetsRetentionCheckIntervalMillis     int64
 	OffsetsCommitTimeoutMillis              int32
-	OffsetsLoadBufferBytes                  int32
 	ProducerIDExpirationMillis              int32
 	TransactionMaxTimeoutMillis             int32
 	TransactionVerification                 bool // transaction.partition.verification.enable
@@ -131,35 +116,31 @@ type Broker struct {
 	GroupStreamsRackAwareAssignmentTags     []string
 
 	// Tiered storage.
-	RemoteFetchMaxWaitMillis            int32
-	RemoteListOffsetsTimeoutMillis      int64
-	RemoteManagerTaskIntervalMillis     int64
-	RemoteManagerCopierThreads          int32
-	RemoteManagerExpirationThreads      int32
-	RemoteManagerCopyMaxBytesPerSecond  int64 // math.MaxInt64 means no limit
-	RemoteManagerFetchMaxBytesPerSecond int64 // math.MaxInt64 means no limit
-	RemoteReaderThreads                 int32
-	RemoteReaderMaxPendingTasks         int32
-	VarveTierStore                      string // "" means no tiering
-	VarveTierPrefix                     string
-	VarveTierFencing                    string // "cas" or "lease"
-	VarveTierUploadMaxBytesPerSecond    int64  // RemoteManagerCopyMaxBytesPerSecond when not set
-	VarveTierCacheBytes                 int64
-	VarveTierReadParallelism            int32
-	VarveTierDeleteGraceMillis          int64
-	VarveDurability                     string // "fsync" or "replicated"
-	VarveLogScrubBytesPerSecond         int64  // 0 none
-	VarveLogVerifyIntervalMillis        int64  // 0 checks every read, -1 none
-	VarveRequestMemoryBytes             int64
-	VarveDiskReserveBytes               int64 // -1 means 1 GiB or 5 % of the disk, whichever is smaller
-	VarveHTTPListen                     string
-	VarveBalancerEnable                 bool
-	VarveBalancerIntervalMillis         int64
-	VarveBalancerMovesMax               int32
-	VarveBalancerThresholdPercent       int32
-	remoteStorageSystemEnable           bool
-	given                               map[string]string
-	topicDefaults                       map[string]any
+	RemoteFetchMaxWaitMillis           int32
+	RemoteListOffsetsTimeoutMillis     int64
+	RemoteManagerCopierThreads         int32
+	RemoteManagerExpirationThreads     int32
+	RemoteManagerCopyMaxBytesPerSecond int64  // math.MaxInt64 means no limit
+	VarveTierStore                     string // "" means no tiering
+	VarveTierPrefix                    string
+	VarveTierFencing                   string // "cas" or "lease"
+	VarveTierUploadMaxBytesPerSecond   int64  // RemoteManagerCopyMaxBytesPerSecond when not set
+	VarveTierCacheBytes                int64
+	VarveTierReadParallelism           int32
+	VarveTierDeleteGraceMillis         int64
+	VarveDurability                    string // "fsync" or "replicated"
+	VarveLogScrubBytesPerSecond        int64  // 0 none
+	VarveLogVerifyIntervalMillis       int64  // 0 checks every read, -1 none
+	VarveRequestMemoryBytes            int64
+	VarveDiskReserveBytes              int64 // -1 means 1 GiB or 5 % of the disk, whichever is smaller
+	VarveHTTPListen                    string
+	VarveBalancerEnable                bool
+	VarveBalancerIntervalMillis        int64
+	VarveBalancerMovesMax              int32
+	VarveBalancerThresholdPercent      int32
+	remoteStorageSystemEnable          bool
+	given                              map[string]string
+	topicDefaults                      map[string]any
 }
 
 // ParseBroker reads broker settings. It is strict: a name that is no broker
@@ -293,20 +274,15 @@ func (b *Broker) fillServer(v parsed) {
 	b.MetadataLogDir = v.str("metadata.log.dir")
 	b.MetadataSnapshotBytes = v.i64("metadata.log.max.record.bytes.between.snapshots")
 	b.SocketRequestMaxBytes = v.i32("socket.request.max.bytes")
-	b.SocketSendBufferBytes = v.i32("socket.send.buffer.bytes")
-	b.SocketReceiveBufferBytes = v.i32("socket.receive.buffer.bytes")
-	b.SocketListenBacklogSize = v.i32("socket.listen.backlog.size")
 	b.ConnectionsMaxIdleMillis = v.i64("connections.max.idle.ms")
 	b.MaxConnections = v.i32("max.connections")
 	b.MaxConnectionsPerIP = v.i32("max.connections.per.ip")
 	b.MaxConnectionsPerIPByHost = perIP(v.str("max.connections.per.ip.overrides"))
 	b.MaxConnectionCreationRate = v.i32("max.connection.creation.rate")
-	b.QueuedMaxRequests = v.i32("queued.max.requests")
 	b.QueuedMaxRequestBytes = v.i64("queued.max.request.bytes")
 	b.FetchMaxBytes = v.i32("fetch.max.bytes")
 	b.FetchSessionCacheSlots = v.i32("max.incremental.fetch.session.cache.slots")
 	b.MaxRequestPartitionSize = v.i32("max.request.partition.size.limit")
-	b.FailedAuthenticationDelayMillis = v.i32("connection.failed.authentication.delay.ms")
 	b.AutoCreateTopicsEnable = v.flag("auto.create.topics.enable")
 	b.DeleteTopicEnable = v.flag("delete.topic.enable")
 	b.NumPartitions = v.i32("num.partitions")
@@ -329,19 +305,9 @@ func (b *Broker) fillServer(v parsed) {
 
 func (b *Broker) fillLog(v parsed) {
 	b.LogRetentionCheckIntervalMillis = v.i64("log.retention.check.interval.ms")
-	b.LogInitialTaskDelayMillis = v.i64("log.initial.task.delay.ms")
-	b.LogFlushOffsetCheckpointIntervalMillis = v.i32("log.flush.offset.checkpoint.interval.ms")
-	b.LogFlushStartCheckpointIntervalMillis = v.i32("log.flush.start.offset.checkpoint.interval.ms")
-	b.LogFlushSchedulerIntervalMillis = v.i64("log.flush.scheduler.interval.ms")
 	b.LogCleanerEnable = v.flag("log.cleaner.enable")
 	b.LogCleanerThreads = v.i32("log.cleaner.threads")
-	b.LogCleanerBackoffMillis = v.i64("log.cleaner.backoff.ms")
 	b.LogCleanerDedupeBufferBytes = v.i64("log.cleaner.dedupe.buffer.size")
-	b.LogCleanerIOBufferBytes = v.i32("log.cleaner.io.buffer.size")
-	b.LogCleanerDedupeBufferLoadFactor = v.f64("log.cleaner.io.buffer.load.factor")
-	b.LogCleanerIOMaxBytesPerSecond = v.f64("log.cleaner.io.max.bytes.per.second")
-	b.NumRecoveryThreadsPerDataDir = v.i32("num.recovery.threads.per.data.dir")
-	b.ReplicaHighWatermarkCheckpointIntervalMillis = v.i64("replica.high.watermark.checkpoint.interval.ms")
 	b.ReplicaLagTimeMaxMillis = v.i64("replica.lag.time.max.ms")
 	b.ReplicaFetchMaxBytes = v.i32("replica.fetch.max.bytes")
 	b.ReplicaFetchMinBytes = v.i32("replica.fetch.min.bytes")
@@ -364,6 +330,7 @@ func (b *Broker) fillLog(v parsed) {
 }
 
 func (b *Broker) fillGroup(v parsed) {
+	b.GroupRebalanceProtocols = v.list("group.coordinator.rebalance.protocols")
 	b.GroupMinSessionTimeoutMillis = v.i32("group.min.session.timeout.ms")
 	b.GroupMaxSessionTimeoutMillis = v.i32("group.max.session.timeout.ms")
 	b.GroupConsumerSessionTimeoutMillis = v.i32("group.consumer.session.timeout.ms")
@@ -388,7 +355,6 @@ func (b *Broker) fillGroup(v parsed) {
 	b.OffsetsRetentionMinutes = v.i32("offsets.retention.minutes")
 	b.OffsetsRetentionCheckIntervalMillis = v.i64("offsets.retention.check.interval.ms")
 	b.OffsetsCommitTimeoutMillis = v.i32("offsets.commit.timeout.ms")
-	b.OffsetsLoadBufferBytes = v.i32("offsets.load.buffer.size")
 	b.ProducerIDExpirationMillis = v.i32("producer.id.expiration.ms")
 	b.TransactionMaxTimeoutMillis = v.i32("transaction.max.timeout.ms")
 	b.TransactionVerification = v.flag("transaction.partition.verification.enable")
@@ -408,13 +374,9 @@ func (b *Broker) fillGroup(v parsed) {
 func (b *Broker) fillTier(v parsed) {
 	b.RemoteFetchMaxWaitMillis = v.i32("remote.fetch.max.wait.ms")
 	b.RemoteListOffsetsTimeoutMillis = v.i64("remote.list.offsets.request.timeout.ms")
-	b.RemoteManagerTaskIntervalMillis = v.i64("remote.log.manager.task.interval.ms")
 	b.RemoteManagerCopierThreads = v.i32("remote.log.manager.copier.thread.pool.size")
 	b.RemoteManagerExpirationThreads = v.i32("remote.log.manager.expiration.thread.pool.size")
 	b.RemoteManagerCopyMaxBytesPerSecond = v.i64("remote.log.manager.copy.max.bytes.per.second")
-	b.RemoteManagerFetchMaxBytesPerSecond = v.i64("remote.log.manager.fetch.max.bytes.per.second")
-	b.RemoteReaderThreads = v.i32("remote.log.reader.threads")
-	b.RemoteReaderMaxPendingTasks = v.i32("remote.log.reader.max.pending.tasks")
 	b.VarveTierStore = v.str("varve.tier.store")
 	b.VarveTierPrefix = v.str("varve.tier.prefix")
 	b.VarveTierFencing = v.str("varve.tier.fencing")
@@ -446,6 +408,9 @@ func (b *Broker) checkBroker(v parsed) error {
 	}
 	if len(b.LogDirs) == 0 {
 		return contradiction("log.dirs names no directory")
+	}
+	if err := b.checkRefusals(v); err != nil {
+		return err
 	}
 	if err := b.checkQuorum(); err != nil {
 		return err

@@ -21,7 +21,7 @@ var brokerSSLDefs = []Def{
 	def("ssl.keystore.certificate.chain", Password, "", "The certificate and those that lead from it to the authority's, as PEM text (KIP-651).", null, sensitive),
 	def("ssl.keystore.key", Password, "", "The private key as PEM text (KIP-651).", null, sensitive),
 	def("ssl.keystore.location", String, "", "The PEM file with the private key and the certificate chain; read again when it changes.", null),
-	def("ssl.keystore.password", Password, "", "The password of a JKS or PKCS12 keystore, which are not served; a PEM file has none.", null, sensitive),
+	def("ssl.keystore.password", Password, "", "The password of a JKS or PKCS12 keystore; accepted without effect: those are not served, and a PEM file has none.", null, sensitive),
 	def("ssl.keystore.type", String, "JKS", "The format of the keystore: PEM is served."),
 	def("ssl.principal.mapping.rules", String, "DEFAULT", "How a certificate's name becomes a principal; accepted without effect: there is no authorizer yet."),
 	def("ssl.protocol", String, "TLSv1.3", "Kafka's choice of a Java context; accepted without effect: ssl.enabled.protocols counts."),
@@ -30,7 +30,7 @@ var brokerSSLDefs = []Def{
 	def("ssl.trustmanager.algorithm", String, "PKIX", "Kafka's choice of a Java library; accepted without effect."),
 	def("ssl.truststore.certificates", Password, "", "The certificates of the authorities that are trusted, as PEM text (KIP-651).", null, sensitive),
 	def("ssl.truststore.location", String, "", "The PEM file with the certificates of the authorities that are trusted; read again when it changes.", null),
-	def("ssl.truststore.password", Password, "", "The password of a JKS or PKCS12 truststore, which are not served; a PEM file has none.", null, sensitive),
+	def("ssl.truststore.password", Password, "", "The password of a JKS or PKCS12 truststore; accepted without effect: those are not served, and a PEM file has none.", null, sensitive),
 	def("ssl.truststore.type", String, "JKS", "The format of the truststore: PEM is served."),
 }
 

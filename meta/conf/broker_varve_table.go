@@ -2,7 +2,7 @@ package conf
 
 // brokerVarveDefs are the settings that only Varve has.
 var brokerVarveDefs = []Def{
-	def("varve.balancer.drain", Boolean, "false", "Whether this broker is to be emptied: the controller moves its replicas to others and gives it no new ones.", dynamic),
+	def("varve.balancer.drain", Boolean, "false", "Whether this broker is to be emptied: the controller moves its replicas to others and gives it no new ones; it counts only where it is set while the broker runs.", dynamic),
 	def("varve.balancer.enable", Boolean, "false", "Whether the controller moves replicas by itself, so that brokers hold as many of them, and as many bytes, as each other.", dynamic),
 	def("varve.balancer.interval.ms", Long, "60000", "How often the controller looks whether replicas are to be moved, in milliseconds.", atLeast(100)),
 	def("varve.balancer.moves.max", Int, "4", "The most partitions that the controller moves at once, by itself or to empty a broker.", atLeast(1), dynamic),

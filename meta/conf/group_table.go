@@ -17,7 +17,7 @@ var groupDefs = []Def{
 	def("share.renew.acknowledge.enable", Boolean, "true", "Whether a share group's member may extend its hold on a record."),
 	def("share.session.timeout.ms", Int, "45000", "How long a silent member of a share group is kept, in milliseconds.", atLeast(1), from("group.share.session.timeout.ms")),
 	def("streams.assignment.interval.ms", Int, "1000", "The least time between two assignments of a streams group, in milliseconds.", atLeast(0), from("group.streams.assignment.interval.ms")),
-	def("streams.assignor.name", String, "sticky", "The assignor of a streams group.", from("group.streams.assignors")),
+	def("streams.assignor.name", String, "sticky", "The assignor of a streams group; sticky is the one there is, and others are refused.", oneOf("sticky"), from("group.streams.assignors")),
 	def("streams.heartbeat.interval.ms", Int, "5000", "How often a member of a streams group sends a heartbeat, in milliseconds.", atLeast(1), from("group.streams.heartbeat.interval.ms")),
 	def("streams.initial.rebalance.delay.ms", Int, "3000", "How long a new streams group waits for more members before its first assignment, in milliseconds.", atLeast(0), from("group.streams.initial.rebalance.delay.ms")),
 	def("streams.num.standby.replicas", Int, "0", "How many standby copies of each stateful task a streams group keeps.", atLeast(0), from("group.streams.num.standby.replicas")),
