@@ -124,13 +124,13 @@ var tieringMutants = []focused{
 		{"a deleted topic's objects go at once", "T18: the tombstone, the grace, then the objects", "tier/grave.go",
 			"		g.at = now.steady + c.cfg.graceMillis", "		g.at = now.steady"},
 		{"nobody looks for late uploads of a deleted topic", "T18: late uploads go, too", "tier/grave.go",
-			"		g.at = now.steady + c.cfg.lifetimeMillis()", "		g.at = now.steady"},
+			"	case graveSweep:\n		g.at = now.steady + c.cfg.lifetimeMillis()", "	case graveSweep:\n		g.at = now.steady"},
 		{"a deleted topic's head goes first", "T18: the tombstone outlives the objects", "tier/collectcall.go",
 			"			case ok && info.Kind == KeyHead:", "			case ok && info.Kind == KeyHead && false:"},
 	}},
 	{"tier.TestDeletedTopicIsNotLedAgainAndFencesLateLeaders", []mutant{
 		{"a deleted topic's manifest takes new leaders", "T18: the tombstone fences late leaders", "tier/collectcall.go",
-			"			return retire(ctx, r)", "			return false, nil"},
+			"			return m.retire(ctx, e.p)", "			return false, nil"},
 	}},
 	{"tier.TestManifestsThatContradictThemselvesAreRefused", []mutant{
 		{"a head that contradicts itself is used", "T19: metadata that cannot be right is refused", "tier/head.go",
