@@ -25,7 +25,8 @@ type Door struct {
 }
 
 // forClients says that what brokers ask of each other is not answered at the connection's door. While a cluster goes over
-// from one listener between brokers to another, those that have not yet come by the old one.
+// from one listener between brokers to another, those that have not yet come by the old one. One that is fenced holds no
+// door open: it may be gone for good.
 func (c *conn) forClients() bool {
 	if !c.door.ClientsOnly {
 		return false
@@ -33,12 +34,21 @@ func (c *conn) forClients() bool {
 	if c.srv.deps.Metadata == nil {
 		return true
 	}
-	for _, b := range c.srv.deps.Metadata.Image().Brokers {
-		if len(b.Endpoints) == 0 || b.Endpoints[0].Name == c.door.Name {
+	for id, b := range c.srv.deps.Metadata.Image().Brokers {
+		if !b.Fenced && (len(b.Endpoints) == 0 || b.Endpoints[0].Name == c.door.Name) {
+			c.srv.leftOpen(c.door.Name, id)
 			return false
 		}
 	}
 	return true
+}
+
+// leftOpen warns that a door for clients is open to all that brokers ask of each other.
+func (s *Server) leftOpen(door string, id int32) {
+	const what = "a listener for clients answers what brokers ask of each other, to anybody, while a broker still comes by it: set that broker's inter.broker.listener.name as the others' and restart it"
+	if omitted, ok := s.limit.Allow(logKey{what: what, topic: door}, s.nowMillis()); ok {
+		s.log.Warn(what, "listener", door, "broker", id, "omitted", omitted)
+	}
 }
 
 // secure does the TLS handshake of a connection that came in by a door that wants one; false ends the connection. The sweeper
