@@ -351,6 +351,7 @@ func (op *produceOp) committed(at int, err error) {
 	}
 	part.waiting, part.cancel = false, nil
 	if err != nil {
+		op.c.srv.stats.produceFailed.Add(1)
 		part.fail(code(err))
 		part.message = op.c.srv.produceWords(part.code, err)
 	}
@@ -431,6 +432,9 @@ func (op *produceOp) stop(answer bool) {
 		}
 		part.waiting, part.cancel = false, nil
 		part.fail(codeRequestTimedOut)
+		if answer {
+			op.c.srv.stats.produceFailed.Add(1)
+		}
 	}
 	rep := op.rep
 	op.mu.Unlock()

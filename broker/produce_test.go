@@ -270,6 +270,9 @@ func TestProduceTimesOutWhenCommitDoesNotCome(t *testing.T) {
 	if got.ErrorCode != codeRequestTimedOut {
 		t.Fatalf("%+v", got)
 	}
+	if n := s.Stats().ProduceFailed; n != 1 {
+		t.Errorf("%d partitions counted as failed, want 1", n)
+	}
 	p.commit(nil) // late: must find nobody
 }
 
