@@ -182,6 +182,12 @@ func (x *shares) endOf(key shareSessionKey, c *conn) (parts []coordinator.ShareK
 	delete(x.sessions, key)
 	done := make(chan struct{})
 	x.ending[key] = done // until everything is given back; open lets nobody in before
+	defer func() {       // whatever happens meanwhile: who waits for it waits without end
+		x.mu.Lock()
+		delete(x.ending, key)
+		x.mu.Unlock()
+		close(done)
+	}()
 	for _, p := range n.parts {
 		parts = append(parts, p.ShareKey)
 	}
@@ -201,10 +207,6 @@ func (x *shares) endOf(key shareSessionKey, c *conn) (parts []coordinator.ShareK
 		}
 		x.release(p)
 	}
-	x.mu.Lock()
-	delete(x.ending, key)
-	x.mu.Unlock()
-	close(done)
 	return parts, outcomes, true
 }
 

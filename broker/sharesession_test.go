@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/varvelog/varve/coordinator"
+	"github.com/varvelog/varve/coordinator/share"
 )
 
 // TestSessionsThatAreOpenedAtOnceAreCountedOnce: what a session counts for is given back whoever takes its place.
@@ -158,5 +159,29 @@ func TestASessionBeginsWhenTheOneBeforeHasGivenBackAllItHeld(t *testing.T) {
 	}
 	if n := x.sessions[key]; n == nil || n.conn != next {
 		t.Fatal("the new session is not there")
+	}
+}
+
+// A panic while a session ends must not leave the mark for which every later open of that member waits.
+func TestASessionThatEndsInAPanicBarsNobody(t *testing.T) {
+	x := newShares(&Server{}, 10)
+	key, part := shareSessionKey{"g", "m"}, coordinator.ShareKey{Group: "g", Partition: 1}
+	x.byKey[part] = &sharePart{srv: &Server{}, key: part, core: &share.Partition{}} // it has no log to ask
+	if err := x.open(key, []coordinator.ShareKey{part}, &conn{}); err != nil {
+		t.Fatal(err)
+	}
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("there was no panic")
+			}
+		}()
+		x.end(key)
+	}()
+	if len(x.ending) != 0 {
+		t.Fatal("the next session of the member would wait without end")
+	}
+	if err := x.open(key, nil, &conn{}); err != nil {
+		t.Fatal(err)
 	}
 }
