@@ -36,6 +36,9 @@ type AppendOptions struct {
 	// asked: an end of the transaction that has come meanwhile makes the answer
 	// worthless.
 	TxnGuard int32
+	// MustJudge refuses a batch of a producer, with ErrUnjudged, when producers
+	// were derived without batches that are damaged: it may be a repeat of one.
+	MustJudge bool
 	// TxnV2 applies the rules of transaction.version 2 (KIP-890).
 	TxnV2 bool
 }
@@ -96,6 +99,9 @@ func (l *Log) appendLocked(b []byte, first batch.Batch, o *AppendOptions) (Appen
 	if first.HasProducer() {
 		if err := l.needProducersLocked(); err != nil {
 			return Appended{}, err
+		}
+		if o.MustJudge && l.Incomplete() { // loading them may have found the damage
+			return Appended{}, ErrUnjudged
 		}
 	}
 	if o.Origin != Follower {

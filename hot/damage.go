@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
 	"github.com/varvelog/varve/hot/batch"
 	"github.com/varvelog/varve/hot/lineage"
@@ -79,6 +80,19 @@ func (q *quarantine) below(pos int64) *quarantine {
 		return nil
 	}
 	return &quarantine{q.err, keep}
+}
+
+// endedAt is the quarantine of the ranges that end at or below an offset, nil
+// when there are none.
+func (q *quarantine) endedAt(offset int64) *quarantine {
+	if q == nil || q.ranges[0].end > offset {
+		return nil
+	}
+	n := slices.IndexFunc(q.ranges, func(r badRange) bool { return r.end > offset })
+	if n < 0 {
+		n = len(q.ranges)
+	}
+	return &quarantine{q.err, q.ranges[:n:n]}
 }
 
 // damaged quarantines what is wrong with the segment and returns the error for

@@ -25,6 +25,10 @@ var (
 	// error is a *CorruptError.
 	ErrCorrupt = errors.New("corrupt log segment")
 
+	// ErrUnjudged is returned when a batch may be a repeat of one that is damaged
+	// (AppendOptions.MustJudge). Nothing was appended.
+	ErrUnjudged = errors.New("producers are not known without what is damaged")
+
 	// ErrRecordsTooLarge is returned when one append does not fit a segment
 	// (RECORD_LIST_TOO_LARGE).
 	ErrRecordsTooLarge = errors.New("records do not fit a segment")

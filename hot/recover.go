@@ -233,7 +233,7 @@ func (l *Log) restartAt(st partitionState, floor int64) error {
 		return err
 	}
 	l.logger().Warn("log is empty at its start: all that is on disk was deleted", "start", floor)
-	ps, err := l.replayProducers(floor)
+	ps, err := l.replayOn(floor)
 	if err != nil {
 		return err
 	}
@@ -416,11 +416,25 @@ func (r *recovery) begin(start int64, known bool) error {
 	// The journal's word that there was no producer yet holds at its recovery
 	// point only: the log may have been trimmed past it since.
 	if !known || st.snapshot >= 0 || start != st.recovery {
-		if r.ps, err = l.replayProducers(start); err != nil {
+		if r.ps, err = l.replayOn(start); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// unbar takes from a segment's quarantine what lies from where the scan begins
+// on: the scan judges that itself, and cuts it if it is a torn tail.
+func (r *recovery) unbar(seg *segment, from int64) {
+	q := seg.bad.Load()
+	if q == nil || q.ranges[len(q.ranges)-1].to == math.MaxInt64 {
+		return
+	}
+	if q = q.below(from); q != nil {
+		last := &q.ranges[len(q.ranges)-1]
+		last.to, last.end = min(last.to, from), min(last.end, r.next)
+	}
+	seg.bad.Store(q)
 }
 
 func (r *recovery) chainBelow(start int64) (c lineage.Chain, err error) {
@@ -469,6 +483,7 @@ func (r *recovery) segment(i int, from int64, last bool) (more bool, err error) 
 	if err != nil {
 		return false, err
 	}
+	r.unbar(seg, from)
 	end, bad := r.scan(seg, h.file, x, from, size, &txns)
 	if bad != nil {
 		if end, bad, err = r.passDamage(seg, h.file, x, end, size, bad, &txns); err != nil {
@@ -645,7 +660,10 @@ func (r *recovery) scan(seg *segment, f vfs.File, x *indexer, from, size int64, 
 func (r *recovery) txnsBelow(seg *segment) ([]batch.AbortedTxn, error) {
 	txns, whole, err := seg.readTxns()
 	if err == nil && !whole && r.next > seg.base {
-		txns, err = seg.rebuildTxns(r.next)
+		err = r.log.goOn(func() error {
+			txns, err = seg.rebuildTxnsBy(r.log.replayPast, r.log.walkBarred, r.next)
+			return err
+		})
 	}
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package hot
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"math"
 	"path/filepath"
 	"slices"
@@ -53,15 +54,26 @@ func partialOf(lacks uint32) int64 {
 // batches that are damaged: a repeat of what lies there is not known as one.
 func (l *Log) Incomplete() bool { return l.partial.Load() > 0 }
 
-// Complete derives again what was derived without batches that were damaged, if
-// nothing is damaged any more. Repairs, truncation and retention see to it by
+// Complete derives again what was derived without batches that were damaged. It is
+// an error, and nothing changes, when there is damage still, but for what lies
+// below the log start. Repairs, truncation and retention see to it by
 // themselves; it is for who was told that they could not, or that what seemed
 // damaged is not.
 func (l *Log) Complete() error {
 	l.maintMu.Lock()
 	defer l.maintMu.Unlock()
-	return l.complete()
+	if err := l.complete(); err != nil {
+		return err
+	}
+	if l.Incomplete() {
+		return errLacks
+	}
+	return nil
 }
+
+// errLacks is returned when there is damage still that something was derived
+// without.
+var errLacks = fmt.Errorf("producers and transaction indexes lack what is damaged: %w", ErrCorrupt)
 
 // complete needs maintMu.
 func (l *Log) complete() error {
@@ -93,9 +105,14 @@ func (l *Log) noteLacks() error {
 	return nil
 }
 
-// damagedBut says whether any other segment than the one is damaged.
+// damagedBut says whether any other segment than the one is damaged. What lies
+// below the log start does not count: nobody brings it back.
 func (l *Log) damagedBut(seg *segment) bool {
-	return slices.ContainsFunc(l.list(), func(s *segment) bool { return s != seg && s.bad.Load() != nil })
+	start := l.offsets.load().LocalStart
+	return slices.ContainsFunc(l.list(), func(s *segment) bool {
+		q := s.bad.Load()
+		return s != seg && q != nil && q.ranges[len(q.ranges)-1].end > start
+	})
 }
 
 // rederive derives producers, snapshots and transaction indexes again from the
@@ -111,8 +128,14 @@ func (l *Log) rederive() error {
 func (l *Log) rederiveLocked() error {
 	segs := l.list()
 	i := holding(segs, l.partial.Load()-1)
-	ps, err := l.replayProducers(segs[i].base)
+	ps, err := l.replay(segs[i].base, l.walkKept)
 	if err != nil {
+		return err
+	}
+	// All is read before anything is given up: what is derived now lacks less
+	// than nothing would.
+	end := l.offsets.end.Load()
+	if err := l.walkRangeBy(l.walkKept, segs[i].base, end, func(batch.Batch) error { return nil }); err != nil {
 		return err
 	}
 	// The journal may say that there was no producer.
@@ -124,9 +147,8 @@ func (l *Log) rederiveLocked() error {
 		return l.fail("removing producer snapshots", err)
 	}
 	l.rederived++ // what a checkpoint captured before is void
-	end := l.offsets.end.Load()
 	for ; i < len(segs); i++ {
-		txns, err := ps.applySegment(segs[i], l.walkSegment, end)
+		txns, err := ps.applySegment(segs[i], l.walkKept, end)
 		if err != nil {
 			return err
 		}

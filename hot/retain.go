@@ -307,10 +307,7 @@ func (l *Log) keepSnapshot(to int64) (*producers, error) {
 	if err != nil || at != to {
 		// Damaged: the batches that are about to go can still replace it.
 		l.appendMu.Lock()
-		ps, err = l.replayPast(to)
-		for tries := 0; tries < 8 && errors.Is(err, ErrCorrupt); tries++ {
-			ps, err = l.replayPast(to) // what was found on the way is passed now
-		}
+		ps, err = l.replayOn(to)
 		l.appendMu.Unlock()
 		if err != nil {
 			return nil, err

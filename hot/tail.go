@@ -376,7 +376,7 @@ func (l *Log) needProducersLocked() error {
 	ps := newProducers()
 	if l.snapAt.Load() >= 0 {
 		var err error
-		if ps, err = l.replayPast(l.offsets.end.Load()); err != nil {
+		if ps, err = l.replayOn(l.offsets.end.Load()); err != nil {
 			return err
 		}
 	}
@@ -396,9 +396,26 @@ func (l *Log) replayProducers(offset int64) (*producers, error) {
 // replayPast is replayProducers that passes what is quarantined, for who must go
 // on meanwhile: a repair makes the state whole.
 func (l *Log) replayPast(offset int64) (*producers, error) {
-	return l.replay(offset, func(seg *segment, from, to int64, fn func(batch.Batch) error) error {
-		return l.walkPast(seg, seg.bad.Load(), from, to, fn)
+	return l.replay(offset, l.walkBarred)
+}
+
+// replayOn is replayPast that passes what it finds on its way, too.
+func (l *Log) replayOn(offset int64) (ps *producers, err error) {
+	err = l.goOn(func() error {
+		ps, err = l.replayPast(offset)
+		return err
 	})
+	return ps, err
+}
+
+// goOn does again what passes quarantined damage, as long as it finds more: all
+// of a segment's is found at once, but for what appears meanwhile.
+func (l *Log) goOn(fn func() error) error {
+	err := fn()
+	for tries := len(l.list()) + 8; tries > 0 && errors.Is(err, ErrCorrupt); tries-- {
+		err = fn()
+	}
+	return err
 }
 
 func (l *Log) replay(offset int64, walk walkFunc) (*producers, error) {
@@ -482,6 +499,17 @@ func (l *Log) walkStart(seg *segment, f vfs.File, size, from int64) int64 {
 
 func (l *Log) walkSegment(seg *segment, from, to int64, fn func(batch.Batch) error) error {
 	return l.walkPast(seg, nil, from, to, fn)
+}
+
+// walkBarred is walkSegment that passes what is quarantined.
+func (l *Log) walkBarred(seg *segment, from, to int64, fn func(batch.Batch) error) error {
+	return l.walkPast(seg, seg.bad.Load(), from, to, fn)
+}
+
+// walkKept is walkSegment that passes damage below the log start: what was
+// deleted is not brought back.
+func (l *Log) walkKept(seg *segment, from, to int64, fn func(batch.Batch) error) error {
+	return l.walkPast(seg, seg.bad.Load().endedAt(l.offsets.load().LocalStart), from, to, fn)
 }
 
 // walkPast is walkSegment that passes what a quarantine bars, and notes that.

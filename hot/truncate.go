@@ -199,11 +199,7 @@ func (l *Log) dropBeyond(i int, pos, off int64) error {
 	}
 	seg.size.Store(pos)
 	l.markUnsynced(seg, h)
-	err = l.cutTxns(seg, off)
-	for tries := 0; tries < 8 && errors.Is(err, ErrCorrupt); tries++ {
-		err = l.cutTxns(seg, off) // what was found on the way is passed now
-	}
-	if err != nil {
+	if err := l.goOn(func() error { return l.cutTxns(seg, off) }); err != nil {
 		return l.fail("truncating a transaction index", err)
 	}
 	l.sized.Store(-1)
@@ -216,11 +212,14 @@ func (l *Log) dropBeyond(i int, pos, off int64) error {
 	if l.partial.Load() > off {
 		l.partial.Store(0) // what was passed went with the rest
 	}
-	reload := l.reloadProducers
+	err = ErrCorrupt
 	if l.partial.Load() > 0 && !l.damagedBut(nil) {
-		reload = l.rederiveLocked // the last of the damage went
+		err = l.rederiveLocked() // the last of the damage went, if there is no more
 	}
-	if err := reload(); err != nil {
+	if errors.Is(err, ErrCorrupt) {
+		err = l.reloadProducers()
+	}
+	if err != nil {
 		return err
 	}
 	// The next checkpoint, or close, must find a tail to record.
@@ -231,9 +230,7 @@ func (l *Log) dropBeyond(i int, pos, off int64) error {
 func (l *Log) cutTxns(seg *segment, off int64) error {
 	txns, whole, err := seg.readTxns()
 	if err == nil && !whole {
-		txns, err = seg.rebuildTxnsBy(l.replayPast, func(s *segment, from, to int64, fn func(batch.Batch) error) error {
-			return l.walkPast(s, s.bad.Load(), from, to, fn)
-		}, off)
+		txns, err = seg.rebuildTxnsBy(l.replayPast, l.walkBarred, off)
 	}
 	if err != nil {
 		return err
@@ -247,7 +244,7 @@ func (l *Log) cutTxns(seg *segment, off int64) error {
 
 // reloadProducers rebuilds producer state for the shortened log.
 func (l *Log) reloadProducers() error {
-	ps, err := l.replayPast(l.offsets.end.Load())
+	ps, err := l.replayOn(l.offsets.end.Load())
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"errors"
+
 	"github.com/varvelog/varve/hot"
 	"github.com/varvelog/varve/hot/batch"
 )
@@ -41,16 +43,17 @@ func (p *Partition) appendLeading(records []byte, r AppendRequest) (Appended, in
 	if err != nil {
 		return Appended{RecordErrors: v.RecordErrors, LogStart: p.log.Offsets().LogStart}, 0, err
 	}
-	if p.unjudged(batch.Batch(v.Bytes)) {
-		return Appended{}, 0, ErrNotLeader // before it knows producers again; nothing was appended
-	}
 	origin := hot.Client
 	if r.Origin == FromCoordinator {
 		origin = hot.Coordinator
 	}
 	h, err := p.log.Append(v.Bytes, hot.AppendOptions{
 		LeaderEpoch: role.epoch, Origin: origin, Now: r.Now, TxnVerified: r.TxnVerified, TxnGuard: r.TxnGuard, TxnV2: r.TxnV2,
+		MustJudge: !p.damage.hopeless.Load(),
 	})
+	if errors.Is(err, hot.ErrUnjudged) {
+		return Appended{}, 0, ErrNotLeader // before it knows producers again; whoever sent it is to send it again
+	}
 	if err != nil {
 		return Appended{LogStart: p.log.Offsets().LogStart}, 0, err
 	}

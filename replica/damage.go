@@ -27,7 +27,7 @@ type damageState struct {
 	from      atomic.Int64 // the first damaged offset, NoOffset when there is none
 	mending   atomic.Bool  // a goroutine is at it
 	stepBack  atomic.Bool  // the leader wants another one, with its next wish
-	hopeless  atomic.Bool  // nobody who could be asked had what is damaged
+	hopeless  atomic.Bool  // nobody has what is damaged: the partition goes on without, and takes what may be a repeat for new
 	suspected atomic.Int64 // when a follower's complaint was last looked into, steady milliseconds
 }
 
@@ -162,6 +162,9 @@ func (p *Partition) notMended(tries int, left []hot.Damage, failed error) {
 // mended is called when nothing is damaged any more, and nothing derived lacks anything. A leadership that was not taken up for
 // that is.
 func (p *Partition) mended() {
+	if p.log.Incomplete() { // found since
+		return
+	}
 	p.damage.hopeless.Store(false)
 	if p.unfit.Load() != nil {
 		p.m.again(p.id)
@@ -177,12 +180,6 @@ func (p *Partition) cannotJudge(l isr.Leadership) bool {
 	p.logger().Error("leadership is declined: producers are not known here without the records that are damaged; the controller is asked for another leader",
 		"leader_epoch", l.Epoch, "damaged_from", p.damagedFrom())
 	return true
-}
-
-// unjudged says that a batch may be a repeat of one that is damaged here, and that there is hope for that one: whoever sent it is
-// to send it again. Alone in the in-sync set, with nobody who has the damaged records, the partition goes on without them.
-func (p *Partition) unjudged(b batch.Batch) bool {
-	return p.log.Incomplete() && b.HasProducer() && !p.damage.hopeless.Load()
 }
 
 // mendRoom waits for room for a damaged range, which all menders share. release gives it back.
