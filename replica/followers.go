@@ -11,6 +11,11 @@ func (p *Partition) fetchedBy(r ReadRequest, o hot.Offsets, res *ReadResult) err
 	if r.CurrentEpoch == NoEpoch || r.Offset < o.LocalStart || r.Offset > o.End {
 		return nil
 	}
+	// Whoever names a registration that nobody has heard of would shut out the follower's own. One that is newer than the image
+	// here asks again.
+	if r.ReplicaEpoch > p.m.deps.Meta.Image().Brokers[r.ReplicaID].Epoch {
+		return ErrNotLeader
+	}
 	end := r.Offset
 	if c := r.Complaint; c != nil && c.Damaged != NoOffset {
 		end = min(end, c.Damaged) // it has not what it has only damaged

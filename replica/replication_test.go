@@ -31,6 +31,31 @@ func TestFollowersCopyAndCommit(t *testing.T) {
 	}
 }
 
+// A fetch under a registration that nobody has heard of does not count, and does not shut out the follower's own fetches.
+func TestAFetchUnderAnUnknownRegistrationDoesNotCount(t *testing.T) {
+	c := startCluster(t, 3, hot.Fsync, nil)
+	c.topic("events", []int32{1, 2, 3}, "min.insync.replicas", "3")
+	if _, err := c.acked("events", "a"); err != nil {
+		t.Fatal(err)
+	}
+	_, p := c.leader("events")
+	epoch, err := p.Epoch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id := int32(2); id <= 3; id++ {
+		_, err := p.Read(ReadRequest{
+			Offset: 1, MaxBytes: 1 << 20, CurrentEpoch: epoch, LastFetchedEpoch: NoEpoch, ReplicaID: id, ReplicaEpoch: 1 << 60, AnyReplica: true,
+		})
+		if !errors.Is(err, ErrNotLeader) {
+			t.Errorf("replica %d: %v, want %v", id, err, ErrNotLeader)
+		}
+	}
+	if _, err := c.acked("events", "b"); err != nil {
+		t.Fatalf("the followers' own fetches do not count any more: %v", err)
+	}
+}
+
 // Every replica can say which producers it knows and which of their transactions are open.
 func TestFollowersKnowTheProducersOfTheirLog(t *testing.T) {
 	c := startCluster(t, 3, hot.Fsync, nil)
