@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,6 +29,7 @@ type fetcher struct {
 	inbox     []fetcherNews
 	interrupt context.CancelFunc // of the fetch that waits, nil when none does
 	soon      *time.Timer        // will interrupt it
+	holds     bool               // the throttle holds somebody back meanwhile
 
 	// Owned by run.
 	parts    map[replicaKey]*followed
@@ -81,7 +83,8 @@ func (m *Manager) fetcher(leader int32) *fetcher {
 func (f *fetcher) post(n fetcherNews) {
 	f.mu.Lock()
 	f.inbox = append(f.inbox, n)
-	if (n.kind == newsFollow || n.kind == newsDamage || n.kind == newsThrottle) && f.interrupt != nil && f.soon == nil {
+	urgent := n.kind == newsFollow || n.kind == newsDamage || n.kind == newsThrottle && f.holds
+	if urgent && f.interrupt != nil && f.soon == nil {
 		f.soon = time.AfterFunc(interruptAfter, f.interrupt)
 	}
 	f.mu.Unlock()
@@ -330,7 +333,8 @@ func (f *fetcher) round() error {
 	defer interrupt(nil)
 	f.mu.Lock()
 	f.interrupt = func() { interrupt(errInterrupted) }
-	if len(f.inbox) > 0 {
+	f.holds = slices.ContainsFunc(f.later, func(d *followed) bool { return d.held })
+	if slices.ContainsFunc(f.inbox, func(n fetcherNews) bool { return n.kind != newsThrottle || f.holds }) {
 		f.soon = time.AfterFunc(interruptAfter, f.interrupt)
 	}
 	f.mu.Unlock()

@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -172,6 +173,61 @@ func TestThrottledFollowerCopiesAtTheRate(t *testing.T) {
 		<-time.After(100 * time.Millisecond)
 		if got := x.sent(2) - before; got < 2*rate {
 			t.Errorf("%d bytes within 100 ms of the throttle's end", got)
+		}
+	})
+}
+
+// closing is a spring that counts the connections that were closed.
+type closing struct {
+	*spring
+	closed atomic.Int64
+}
+
+type closingPeer struct {
+	*springPeer
+	closed *atomic.Int64
+}
+
+func (x *closing) Dial(context.Context, meta.Broker) (Peer, error) {
+	return &closingPeer{&springPeer{x.spring, make(map[replicaKey]kmsg.FetchRequestTopicPartition)}, &x.closed}, nil
+}
+
+func (x *closingPeer) Close() error {
+	x.closed.Add(1)
+	return nil
+}
+
+// TestInSyncSetBreaksNoConnection has a replica leave the in-sync set and come back, while nobody is throttled.
+func TestInSyncSetBreaksNoConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := &closing{spring: &spring{batch: build(t, batch.None, record{ts: 1, value: "value"}), ends: map[int32]int64{0: 10}, got: make(map[int32]int64)}}
+		n := newNode(t)
+		n.bucket, n.peers = nil, x
+		n.deaf = &springMeta{img: &meta.Image{Brokers: map[int32]meta.Broker{2: {ID: 2}}}}
+		n.start()
+		defer n.stop()
+		b, err := conf.ParseBroker(n.broker)
+		n.must(err)
+		n.m.mu.Lock()
+		n.m.follow.broker = &b
+		events := meta.Topic{Name: "events", ID: topic.NewID(), Partitions: []meta.Partition{{Leader: 2, LeaderEpoch: 1, PartitionEpoch: 1, Replicas: []int32{1, 2}, ISR: []int32{1, 2}}}}
+		n.m.topicLocked(&events)
+		n.m.mu.Unlock()
+		<-time.After(2 * time.Second)
+		if x.sent(0) == 0 {
+			t.Fatal("nothing was fetched")
+		}
+		before := x.closed.Load()
+		for i, isr := range [][]int32{{2}, {1, 2}, {2}, {1, 2}} {
+			n.m.mu.Lock()
+			p := &events.Partitions[0]
+			p.ISR, p.PartitionEpoch = isr, int32(2+i)
+			n.m.topicLocked(&events)
+			n.m.mu.Unlock()
+			<-time.After(time.Second)
+		}
+		if got := x.closed.Load() - before; got != 0 {
+			t.Errorf("%d connections were broken", got)
 		}
 	})
 }
