@@ -2,12 +2,14 @@ package replica
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 
 	"github.com/varvelog/varve/hot"
 	"github.com/varvelog/varve/hot/batch"
 	"github.com/varvelog/varve/meta"
+	"github.com/varvelog/varve/tier"
 )
 
 // readAs reads a whole partition as a consumer that may be answered by a follower.
@@ -195,6 +197,10 @@ func TestUncleanLeaderTakesTheBucketsRecords(t *testing.T) {
 	c.wait("the leader to be whole", func() bool { return !c.state("events").Recovering })
 	if o := p.log.Offsets(); o.End < end {
 		t.Fatalf("the unclean leader has %+v, the bucket ends at %d", o, end)
+	}
+	// A leader before it may be cut off from the brokers alone.
+	if err := p.remote.Commit(context.Background(), tier.Edit{LeaderEpoch: c.state("events").LeaderEpoch - 1}); !errors.Is(err, tier.ErrFenced) {
+		t.Errorf("a commit of an older leader after the bucket was taken: %v", err)
 	}
 	kept := make(map[int64]string)
 	for offset, value := range acked {

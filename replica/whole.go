@@ -80,6 +80,11 @@ func (p *Partition) makeWhole(ctx context.Context, epoch int32) {
 func (p *Partition) takeBucket(ctx context.Context, epoch int32) error {
 	ctx, cancel := context.WithTimeout(ctx, rebuildLimit)
 	defer cancel()
+	// Before its end is looked at: a leader before this one may be cut off from the brokers alone, and could go on committing
+	// what the log, by then longer, contradicts.
+	if err := p.remote.Claim(ctx, epoch); err != nil {
+		return fmt.Errorf("claim the manifest: %w", err)
+	}
 	s, err := p.bucketEnd(ctx)
 	if err != nil {
 		return err
