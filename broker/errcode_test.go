@@ -25,6 +25,7 @@ var internalErrors = map[string]string{
 	"hot.ErrTxnEndedMeanwhile":     "replica.ErrTxnEndedMeanwhile is the same value",
 	"hot.ErrStaleCoordinator":      "replica.ErrStaleCoordinator is the same value",
 	"hot.ErrNotContiguous":         "a follower's append: the fetcher starts over",
+	"hot.ErrUnjudged":              "replica makes it ErrNotLeader",
 	"hot.ErrSegmentGone":           "readers and the tier manager list segments anew",
 	"hot.ErrNotClean":              "start-up scans instead",
 	"hot.ErrClosed":                "replica answers ErrNotLeader or ErrClosed instead",

@@ -108,10 +108,13 @@ func plainClientsHaveTheirOwnListener(t *testing.T, c *nodetest.Cluster) {
 		t.Fatal(err)
 	}
 	defer cl.Close()
-	m, err := kmsg.NewPtrMetadataRequest().RequestWith(ctx, cl)
-	if err != nil || len(m.Brokers) != 4 {
-		t.Fatalf("%+v, %v", m, err)
-	}
+	var m *kmsg.MetadataResponse
+	nodetest.Eventually(t, time.Minute, "the node has heard of all four", func() error {
+		if m, err = kmsg.NewPtrMetadataRequest().RequestWith(ctx, cl); err == nil && len(m.Brokers) != 4 {
+			err = fmt.Errorf("%d brokers", len(m.Brokers))
+		}
+		return err
+	})
 	for _, b := range m.Brokers {
 		if at := net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port))); at != c.Node(b.NodeID).Public {
 			t.Errorf("broker %d is at %s for plain clients, want %s", b.NodeID, at, c.Node(b.NodeID).Public)
