@@ -87,8 +87,11 @@ func TestNullClientIDIsFine(t *testing.T) {
 
 func TestPipelinedRequestsAnswerInOrder(t *testing.T) {
 	s := startServer(t, nil)
-	c := dial(t, s.addr)
-	const n = 500
+	dial(t, s.addr).pipelines(500)
+}
+
+// pipelines sends n requests at once and wants their answers in order.
+func (c *client) pipelines(n int32) {
 	q := kmsg.NewPtrApiVersionsRequest()
 	var all []byte
 	for i := int32(1); i <= n; i++ {
