@@ -305,10 +305,17 @@ func (b *bench) idleRound(ctx context.Context, c *threeBrokers, round int) error
 		}
 	}
 	began := time.Now()
+	// All at once: a broker of Kafka's opens its port only when the quorum
+	// has a majority, so that the first of them would wait for the others.
+	started := make(chan error, len(c.pids))
 	for i := range c.pids {
-		if err := c.restart(i); err != nil {
-			return err
-		}
+		go func() { started <- c.restart(i) }()
+	}
+	for range c.pids {
+		err = errors.Join(err, <-started)
+	}
+	if err != nil {
+		return err
 	}
 	if err := c.inSync(ctx, names...); err != nil {
 		return err
