@@ -118,3 +118,38 @@ func TestDeletedDamageLacksNothing(t *testing.T) {
 	}
 	s.Abandon()
 }
+
+// Power loss may keep the directory of a log that was made again and not the
+// record that the one before was deleted: it is not to lack what that one had.
+func TestLogMadeAgainIsNotHeldAgainstTheDeletedOne(t *testing.T) {
+	mem := vfs.NewMem(21)
+	s := openStore(t, mem, "data")
+	defer s.Abandon()
+	l := openLog(t, s)
+	mustAppend(t, l, records(5, 50, 1))
+	waitDurable(t, l, 5)
+	l.SetHighWatermark(5)
+	if err := s.checkpoint(s.opened(), false); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Delete(testPartition); err != nil {
+		t.Fatal(err)
+	}
+	openLog(t, s)
+	there := 0
+	for seed := range uint64(100) {
+		image := mem.CrashSeed(seed)
+		if hasPartition(image) {
+			there++
+		}
+		again := openStore(t, image, "data")
+		l := openLog(t, again)
+		if _, _, lost := l.Lost(); l.Err() != nil || lost || l.Offsets().End != 0 {
+			t.Fatalf("seed %d: %v, lost %v, %+v", seed, l.Err(), lost, l.Offsets())
+		}
+		again.Abandon()
+	}
+	if there == 0 {
+		t.Fatal("no image has the directory: nothing was shown")
+	}
+}

@@ -302,7 +302,9 @@ func (s *Store) Delete(p topic.Partition) error {
 	if err := s.fs.Rename(from, from+deleteSuffix); err != nil {
 		return fmt.Errorf("delete partition %s: %w", p, err)
 	}
-	if err := s.journal.remove(k); err != nil {
+	// Synced: a log that is made again under the id must not be held against what
+	// the journal has of this one. A full disk must not keep anybody from deleting.
+	if err := errors.Join(s.journal.remove(k), s.journal.sync()); err != nil && !isDiskEnd(err) {
 		return fmt.Errorf("delete partition %s: %w", p, err)
 	}
 	s.mu.Lock()
