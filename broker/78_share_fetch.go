@@ -50,6 +50,7 @@ type shareFetchOp struct {
 	epoch         int32
 	records       int // that it may still get
 	bytes         int // likewise
+	min           int // it waits for so many bytes
 	batchSize     int
 	strict        bool
 	renews        bool
@@ -73,10 +74,11 @@ func (s *Server) shareFetch(r *request) error {
 		records: int(q.MaxRecords), bytes: min(int(q.MaxBytes), s.cfg.FetchBytesMax), batchSize: int(q.BatchSize), strict: q.ShareAcquireMode == 1,
 		renews: q.IsRenewAck, first: true, wake: make(chan struct{}, 1), epoch: q.ShareSessionEpoch,
 	}
+	op.min = max(min(int(q.MinBytes), op.bytes), 1)
 	deadline := time.Now().Add(time.Duration(max(q.MaxWaitMillis, 0)) * time.Millisecond)
 	op.err = s.shareFetchContext(r, op, q)
 	if errors.Is(op.err, errShareSessionsFull) {
-		s.shareWait(r, op, time.Until(deadline)) // or the client would ask again at once
+		s.shareWait(r, op, 1, time.Until(deadline)) // or the client would ask again at once
 	}
 	var err error
 	if op.err == nil {
@@ -215,9 +217,41 @@ func (op *shareFetchOp) settle(r *request) error {
 	return nil
 }
 
-// shareFetchUntil fetches until there is something, the deadline has passed, or the connection ends.
+// shareFetchUntil fetches until there is enough, the deadline has passed, or the connection ends.
 func (s *Server) shareFetchUntil(r *request, op *shareFetchOp, deadline time.Time) error {
 	defer op.leave(s)
+	s.shareJoin(op)
+	parked, enough := false, op.min == 1
+	for {
+		if enough && s.shareFetchOnce(r.ctx, op) {
+			return nil
+		}
+		if enough = op.min == 1; !enough && s.shareLook(op) { // also if somebody else was quicker: then as much is to come again
+			return nil
+		}
+		woken, left := shareOver, time.Until(deadline)
+		if left > 0 {
+			if !parked {
+				r.body, parked = nil, true
+				r.c.letGo()
+			}
+			var err error
+			if woken, err = s.shareWait(r, op, op.min, left); err != nil {
+				return err
+			}
+		}
+		if woken == shareOver {
+			if !enough {
+				s.shareFetchOnce(r.ctx, op) // what there is
+			}
+			return nil
+		}
+		enough = enough || woken == shareBytes
+	}
+}
+
+// shareJoin finds the share-partitions that the fetch is about, and has it woken by them.
+func (s *Server) shareJoin(op *shareFetchOp) {
 	for i := range op.targets {
 		t := &op.targets[i]
 		if !t.fetch {
@@ -232,23 +266,6 @@ func (s *Server) shareFetchUntil(r *request, op *shareFetchOp, deadline time.Tim
 		}
 		t.sp = s.shares.get(op.group, t.part)
 		t.sp.poll(op.wake)
-	}
-	parked := false
-	for {
-		if s.shareFetchOnce(r.ctx, op) {
-			return nil
-		}
-		left := time.Until(deadline)
-		if left <= 0 {
-			return nil
-		}
-		if !parked {
-			r.body, parked = nil, true
-			r.c.letGo()
-		}
-		if over, err := s.shareWait(r, op, left); over || err != nil {
-			return err
-		}
 	}
 }
 
@@ -284,9 +301,42 @@ func (s *Server) shareFetchOnce(ctx context.Context, op *shareFetchOp) (answer b
 	return answer || op.got
 }
 
-// shareWait waits until the fetch should look again; over: it is out of time.
-func (s *Server) shareWait(r *request, op *shareFetchOp, left time.Duration) (over bool, err error) {
-	w := s.deps.Partitions.NewWaiter(1)
+// shareLook notes where each partition would be read, so that what there is can be waited for. It reports whether the fetch is
+// to be answered as it is: something is wrong. What another fetch reads at the moment, and everything while too many answers are
+// on their way, is looked at again later.
+func (s *Server) shareLook(op *shareFetchOp) (answer bool) {
+	full := s.shares.held.Load() >= s.cfg.RequestMemoryBytes
+	for i := range op.targets {
+		t := &op.targets[i]
+		t.watch = -1
+		if t.sp == nil || full {
+			answer = answer || t.err != nil
+			continue
+		}
+		at, set, err := t.sp.position(op.wake)
+		t.ready = t.ready || !errors.Is(err, errShareLoading)
+		switch {
+		case err == nil:
+			t.watch, t.isolation = at, set.isolation
+		case !errors.Is(err, errShareLoading) && !errors.Is(err, errShareBusy):
+			t.err, answer = err, true
+		}
+	}
+	return answer
+}
+
+// shareWoken is why a share fetch that waited goes on.
+type shareWoken int
+
+const (
+	shareOver  shareWoken = iota // it is out of time
+	shareAgain                   // something has changed
+	shareBytes                   // there is as much to read as it waits for
+)
+
+// shareWait waits until there are so many bytes to read behind the offsets that are watched, or the fetch should look again.
+func (s *Server) shareWait(r *request, op *shareFetchOp, least int, left time.Duration) (shareWoken, error) {
+	w := s.deps.Partitions.NewWaiter(least)
 	defer w.Close()
 	for i := range op.targets {
 		if t := &op.targets[i]; t.watch >= 0 {
@@ -297,15 +347,15 @@ func (s *Server) shareWait(r *request, op *shareFetchOp, left time.Duration) (ov
 	defer timer.Stop()
 	select {
 	case <-w.C():
-		return false, nil
+		return shareBytes, nil
 	case <-op.wake:
-		return false, nil
+		return shareAgain, nil
 	case <-timer.C:
-		return true, nil
+		return shareOver, nil
 	case <-s.draining:
-		return true, nil
+		return shareOver, nil
 	case <-r.ctx.Done():
-		return false, errClosed
+		return shareOver, errClosed
 	}
 }
 

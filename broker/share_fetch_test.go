@@ -478,6 +478,75 @@ func TestLogStartAndTopicDeletionMoveShareGroups(t *testing.T) {
 	})
 }
 
+// TestShareFetchWaitsForItsLeastBytes: one batch is not enough, two are; what there is goes out when the time is up.
+func TestShareFetchWaitsForItsLeastBytes(t *testing.T) {
+	s := startShares(t, 2, nil)
+	s.pad = 1000
+	size := len(s.produce(0, 2)) + 100 // of a batch, at most
+	ann := s.member("ann")
+	ask := func(least int, wait time.Duration, partitions ...int32) (await func() string) {
+		q := ann.fetchRequest(partitions...)
+		q.MinBytes, q.MaxWaitMillis = int32(least), int32(wait.Milliseconds())
+		corr := ann.send(q)
+		return func() string {
+			ann.epoch = nextEpoch(ann.epoch)
+			return heldIn(ann.response(q, corr).(*kmsg.ShareFetchResponse))
+		}
+	}
+	const long = 10 * time.Minute
+	got := ask(size, long, 0, 1)
+	s.produce(0, 2)
+	expect(t, "two batches", got(), "0-3")
+	got = ask(size, long)
+	s.produce(0, 2)
+	s.produce(1, 2)
+	expect(t, "two batches of two partitions", got(), "4-5 0-1")
+	s.produce(0, 2)
+	began := time.Now()
+	expect(t, "what there is when the time is up", ask(size, time.Second)(), "6-7")
+	if d := time.Since(began); d < time.Second {
+		t.Errorf("it was answered after %v", d)
+	}
+	bob := s.member("bob")
+	s.produce(0, 2)
+	expect(t, "bob gets a batch", bob.get(), "8-9")
+	got = ask(size, long)
+	s.produce(0, 2)
+	expect(t, "bob gives it back", bob.leave(), int16(0))
+	expect(t, "one that came back, and a new one", got(), "8-9x2 10-11")
+	q := ann.fetchRequest()
+	q.MinBytes, q.MaxBytes, q.MaxWaitMillis = 1<<30, int32(size-100), int32(long.Milliseconds())
+	s.produce(0, 2)
+	expect(t, "no more is waited for than may be answered", heldIn(ann.fetched(q)), "12-13")
+}
+
+// TestAShareGroupIsTakenBackToTheEndOfAShorterLog: a leader that was elected uncleanly has lost records that the group was done
+// with. Those that get their offsets are delivered all the same.
+func TestAShareGroupIsTakenBackToTheEndOfAShorterLog(t *testing.T) {
+	s := startShares(t, 2, nil)
+	for i := range int32(2) {
+		s.produce(i, 10)
+	}
+	ctx := context.Background()
+	above, within := shareKey("g", s.id, 0), shareKey("g", s.id, 1)
+	s.state.Initialize(ctx, []coordinator.ShareInitialize{{ShareKey: above, StateEpoch: 3, Start: 50}, {ShareKey: within, StateEpoch: 3, Start: 5}})
+	s.state.Write(ctx, []coordinator.ShareWrite{{
+		ShareKey: within, StateEpoch: 3, Start: 5, Batches: []coordinator.ShareBatch{{First: 8, Last: 20, State: coordinator.ShareDelivery(share.Acknowledged), DeliveryCount: 1}},
+	}})
+	ann := s.member("ann")
+	ann.wait = 60_000
+	expect(t, "what is left of the log", heldIn(ann.fetch(0, 1)), "5-7")
+	expect(t, "the start as stored", s.state.start(above), int64(10))
+	expect(t, "the start as stored", s.state.start(within), int64(5))
+	s.produce(0, 3)
+	expect(t, "new records at old offsets", heldIn(ann.fetch()), "10-12")
+	s.produce(1, 3)
+	expect(t, "new records at old offsets", heldIn(ann.fetch()), "10-12")
+	if r := s.state.Read(ctx, []coordinator.ShareRead{{ShareKey: within}})[0]; r.StateEpoch != 3 {
+		t.Errorf("the state epoch is %d", r.StateEpoch)
+	}
+}
+
 func TestReadCommittedShareGroupsNeverGetAbortedRecords(t *testing.T) {
 	s := startShares(t, 1, nil)
 	s.configure("g", "share.isolation.level", "read_committed")
@@ -495,6 +564,16 @@ func TestReadCommittedShareGroupsNeverGetAbortedRecords(t *testing.T) {
 			}
 		}
 	}
+	s.deliverExactly(t, want)
+	eventually(t, "the start passes over the aborted ones and the markers", func() bool {
+		return s.state.start(shareKey("g", s.id, 0)) == 6*8
+	})
+}
+
+// deliverExactly has a member of the group accept records of partition 0 until it has met all that are wanted: none is delivered
+// more often, and no other but what produce wrote.
+func (s *shareStack) deliverExactly(t *testing.T, want map[string]int) {
+	t.Helper()
 	ann := s.member("ann")
 	ann.wait = 10_000
 	seen := map[string]int{}
@@ -516,7 +595,7 @@ func TestReadCommittedShareGroupsNeverGetAbortedRecords(t *testing.T) {
 						if err != nil {
 							t.Fatal(err)
 						}
-						if !one.Control() && rec.Offset >= a.FirstOffset && rec.Offset <= a.LastOffset {
+						if !one.Control() && rec.Offset >= a.FirstOffset && rec.Offset <= a.LastOffset && !bytes.HasPrefix(rec.Value, []byte("record ")) {
 							seen[string(rec.Value)]++
 						}
 					}
@@ -528,12 +607,9 @@ func TestReadCommittedShareGroupsNeverGetAbortedRecords(t *testing.T) {
 	}
 	for v, n := range seen {
 		if want[v] != n {
-			t.Errorf("%s was delivered %d times", v, n)
+			t.Errorf("%.20s was delivered %d times", v, n)
 		}
 	}
-	eventually(t, "the start passes over the aborted ones and the markers", func() bool {
-		return s.state.start(shareKey("g", s.id, 0)) == 6*8
-	})
 }
 
 func TestRecordsAreArchivedAtTheDeliveryLimit(t *testing.T) {

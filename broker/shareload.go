@@ -61,6 +61,9 @@ func (p *sharePart) loaded(ctx context.Context) (core *share.Partition, leaderEp
 		core = share.New(start, s.limits)
 		core.Fresh() // where it begins is written: else the next leader might begin elsewhere
 	} else {
+		if err := p.shortened(ctx, &got[0], leaderEpoch); err != nil {
+			return nil, 0, 0, err
+		}
 		done := make([]share.Done, len(got[0].Batches))
 		for i, b := range got[0].Batches {
 			done[i] = share.Done{First: b.First, Last: b.Last, State: share.State(b.State), Deliveries: b.DeliveryCount}
@@ -69,6 +72,37 @@ func (p *sharePart) loaded(ctx context.Context) (core *share.Partition, leaderEp
 	}
 	core.LogStart(first.Offset)
 	return core, leaderEpoch, got[0].StateEpoch, nil
+}
+
+// shortened takes the state of a share-partition back to the log's end, if it says something of offsets beyond that: a leader that
+// was elected uncleanly has lost records, and those that get their offsets are not done because the lost ones were. (In Kafka they
+// are, and never delivered.) In one leader epoch a log does not get shorter, so this is asked when the state is loaded. What is
+// stored begins anew under the same state epoch, because a write moves the start forward only. What is known of records between
+// the start and the log's end is kept here alone: if somebody else leads before the start has passed them, they are delivered again.
+func (p *sharePart) shortened(ctx context.Context, r *coordinator.ShareReadResult, epoch int32) error {
+	_, end, err := p.part.EndOffsetForEpoch(epoch, epoch)
+	if err != nil {
+		return err
+	}
+	beyond := r.Start > end
+	kept := r.Batches[:0]
+	for _, b := range r.Batches {
+		beyond = beyond || b.Last >= end
+		if b.Last = min(b.Last, end-1); b.First <= b.Last {
+			kept = append(kept, b)
+		}
+	}
+	if !beyond {
+		return nil
+	}
+	p.srv.log.Warn("share group is taken back to the log's end: the log is shorter than it was", "group", p.key.Group,
+		"topic", p.part.ID().Topic, "partition", p.key.Partition, "from", r.Start, "end", end)
+	r.Start, r.Batches = min(r.Start, end), kept
+	errs := p.srv.deps.ShareState.Initialize(ctx, []coordinator.ShareInitialize{{ShareKey: p.key, StateEpoch: r.StateEpoch, Start: r.Start}})
+	if len(errs) != 1 {
+		return fmt.Errorf("%w: the share coordinator gave no answer", coordinator.ErrNotAvailable)
+	}
+	return errs[0]
 }
 
 // beginning is where a group starts on a partition that it has no state for: share.auto.offset.reset.

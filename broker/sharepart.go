@@ -183,24 +183,38 @@ func (p *sharePart) leave(member string) (<-chan error, error) {
 	return p.waitLocked(round), nil
 }
 
-// begin gives the offset from which the caller is to read the log, and keeps others from doing so until end. Who comes
-// meanwhile is woken then by its poll.
-func (p *sharePart) begin(poll chan struct{}) (offset int64, s *shareSettings, epoch int32, err error) {
+// position is the offset from which the log is to be read next. While somebody else reads, who asks is told errShareBusy, and
+// woken by its poll at the end of that.
+func (p *sharePart) position(poll chan struct{}) (offset int64, s *shareSettings, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.positionLocked(poll)
+}
+
+func (p *sharePart) positionLocked(poll chan struct{}) (offset int64, s *shareSettings, err error) {
 	if err := p.readyLocked(); err != nil {
-		return 0, nil, 0, err
+		return 0, nil, err
 	}
 	if p.reading {
 		p.polls[poll] = true
-		return 0, nil, 0, errShareBusy
+		return 0, nil, errShareBusy
 	}
 	offset, ok := p.core.NextFetch()
 	if !ok {
-		return 0, nil, 0, errShareBusy
+		return 0, nil, errShareBusy
+	}
+	return offset, p.settings, nil
+}
+
+// begin gives the offset from which the caller is to read the log, and keeps others from doing so until end.
+func (p *sharePart) begin(poll chan struct{}) (offset int64, s *shareSettings, epoch int32, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if offset, s, err = p.positionLocked(poll); err != nil {
+		return 0, nil, 0, err
 	}
 	p.reading = true
-	return offset, p.settings, p.leaderEpoch, nil
+	return offset, s, p.leaderEpoch, nil
 }
 
 // end lets others read again, after fn has told the machine what was read. It wakes those only who came meanwhile: if it woke

@@ -195,12 +195,27 @@ func (p *Partition) watch(e *watch) {
 		e.waiter.fire() // the reader has something to hear, not to wait for
 		return
 	case e.counting && e.offset < bound:
-		if slice, err := p.log.Read(e.offset, int(e.waiter.min), bound, true); err == nil {
-			e.waiter.credit(int64(slice.Len()))
-			slice.Release()
-		}
+		e.waiter.credit(p.readable(e.offset, bound, e.waiter.min))
 	}
 	p.wake() // the bounds may have moved before the watch was in place
+}
+
+// readable is how many bytes of whole batches there are from an offset to a bound, counted until they are enough: a read of just
+// so many bytes leaves out the batch that would make them so.
+func (p *Partition) readable(offset, bound, enough int64) (n int64) {
+	for offset < bound && n < enough {
+		slice, err := p.log.Read(offset, int(enough-n), bound, true)
+		if err != nil {
+			return n // the reader meets it
+		}
+		got := slice.Len()
+		n, offset = n+int64(got), slice.NextOffset()
+		slice.Release()
+		if got == 0 {
+			return n
+		}
+	}
+	return n
 }
 
 // tiered says whether the topic's data goes to the bucket.

@@ -181,6 +181,29 @@ func TestLongPollsWakeOnDataAndOnLeadership(t *testing.T) {
 	}
 }
 
+// TestLongPollsCountWhatIsThereInWholeBatches: what is wanted need not end where a batch does.
+func TestLongPollsCountWhatIsThereInWholeBatches(t *testing.T) {
+	n := startNode(t)
+	p := n.want("events", topic.NewID(), 3, nil)
+	for ts := range int64(3) {
+		n.produce(p, batch.None, record{ts: ts, value: "a"})
+	}
+	res, err := p.Read(ReadRequest{MaxBytes: 1 << 20, CurrentEpoch: NoEpoch, LastFetchedEpoch: NoEpoch, ReplicaID: NoReplica})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := res.Records.Len()
+	res.Records.Release()
+	for want := 2; want <= all+1; want++ {
+		w := n.m.NewWaiter(want)
+		w.Watch(p, 0, ReadUncommitted)
+		if got := fired(w); got != (want <= all) {
+			t.Errorf("%d bytes of %d: woken %v", want, all, got)
+		}
+		w.Close()
+	}
+}
+
 func TestFirstDiskErrorTakesThePartitionOfflineAndAcknowledgesNothing(t *testing.T) {
 	for _, op := range []vfs.Op{vfs.OpSync, vfs.OpWrite} {
 		t.Run(string(op), func(t *testing.T) {
