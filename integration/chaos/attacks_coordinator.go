@@ -39,7 +39,7 @@ func killRebalancing(ctx context.Context, n *nemesis) (string, error) {
 	if id == 0 {
 		return "", nil
 	}
-	f := &franz{bootstrap: n.c.bootstrap(), claimed: n.rec.claimed}
+	f := &franz{bootstrap: n.c.bootstrap(), owns: n.rec}
 	defer f.crash()
 	topics := []string{plainTopic, tieredTopic}
 	if group[:1] == "t" {

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -26,8 +27,15 @@ type franz struct {
 	inGroup   bool
 	// uncommitted: it reads what is not yet committed, too.
 	uncommitted bool
-	// claimed is told of what the group gives to us; nil: nobody is.
-	claimed func(group, member string, generation int32, keys []string)
+	// owns is told of what the group gives to us, and of what we give up; nil: nobody is.
+	owns    ownership
+	leaving atomic.Bool // the consumer is being closed
+}
+
+// ownership is told of what a member of a group is given, and of what it begins to give up.
+type ownership interface {
+	claimed(group, member string, generation int32, keys []string)
+	released(group, member, why string, keys []string)
 }
 
 func (f *franz) name() string {
@@ -122,19 +130,35 @@ func (f *franz) assign(_ context.Context, from map[string]int64) error {
 func (f *franz) subscribe(_ context.Context, topics []string, group string) error {
 	f.dropConsumer()
 	f.inGroup = true
-	return f.consume(append(groupOptions(group), kgo.ConsumeTopics(topics...), kgo.BlockRebalanceOnPoll(),
-		kgo.OnPartitionsAssigned(func(_ context.Context, cl *kgo.Client, gained map[string][]int32) {
-			member, generation := cl.GroupMetadata()
-			var keys []string
-			for topic, partitions := range gained {
-				for _, p := range partitions {
-					keys = append(keys, joinKey(topic, p))
+	f.leaving.Store(false)
+	options := append(groupOptions(group), kgo.ConsumeTopics(topics...), kgo.BlockRebalanceOnPoll())
+	if f.owns != nil {
+		released := func(why string) func(context.Context, *kgo.Client, map[string][]int32) {
+			return func(_ context.Context, cl *kgo.Client, gone map[string][]int32) {
+				member, _ := cl.GroupMetadata()
+				reason := why
+				if f.leaving.Load() {
+					reason = history.Left
 				}
+				f.owns.released(group, member, reason, keysOf(gone))
 			}
-			if f.claimed != nil && len(keys) > 0 {
-				f.claimed(group, member, generation, keys)
-			}
-		}))...)
+		}
+		options = append(options, kgo.OnPartitionsRevoked(released(history.Revoked)), kgo.OnPartitionsLost(released(history.Lost)),
+			kgo.OnPartitionsAssigned(func(_ context.Context, cl *kgo.Client, gained map[string][]int32) {
+				member, generation := cl.GroupMetadata()
+				f.owns.claimed(group, member, generation, keysOf(gained))
+			}))
+	}
+	return f.consume(options...)
+}
+
+func keysOf(topics map[string][]int32) (keys []string) {
+	for topic, partitions := range topics {
+		for _, p := range partitions {
+			keys = append(keys, joinKey(topic, p))
+		}
+	}
+	return keys
 }
 
 // consume makes the consumer. Where a broker says that an offset is out of
@@ -215,6 +239,7 @@ func (f *franz) commit(ctx context.Context, really bool) (committed, error) {
 
 func (f *franz) dropConsumer() {
 	if f.consumer != nil {
+		f.leaving.Store(true)
 		f.consumer.CloseAllowingRebalance()
 		f.consumer, f.inGroup = nil, false
 	}

@@ -23,6 +23,11 @@ func (r *recorder) claimed(group, member string, generation int32, keys []string
 	r.add(history.Event{Process: int(r.process.Add(1)), Type: history.OK, F: history.Claim, GroupID: group, Member: member, Generation: generation, Keys: keys})
 }
 
+// released notes what a member begins to give up, and why.
+func (r *recorder) released(group, member, why string, keys []string) {
+	r.add(history.Event{Process: int(r.process.Add(1)), Type: history.OK, F: history.Release, GroupID: group, Member: member, State: why, Keys: keys})
+}
+
 func (r *recorder) wroteLast(key string, offset int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -87,7 +87,7 @@ func (o *options) run(ctx context.Context, r row, n *network) (v *verdict, err e
 	if err := makeTopics(starting, c.bootstrap(), int16(replicas), fmt.Sprint(minISR), settings); err != nil {
 		return nil, fmt.Errorf("make the topics: %w", err)
 	}
-	rec := &recorder{out: history.NewWriter(file), began: began, seen: map[string]int64{}, last: map[string]int64{}, settled: map[string]map[int64]bool{}}
+	rec := &recorder{out: history.NewWriter(file), began: began, seen: map[string]int64{}, last: map[string]int64{}, settled: map[string]map[int64]time.Time{}}
 	v.Attacks, v.Trouble = o.torment(ctx, c, rec, r, log)
 	log("the workload has ended; waiting for the cluster to be whole")
 	if err := live(ctx, c, rec, o.patience, replicas); err != nil {
@@ -160,7 +160,7 @@ func (o *options) worker(i int, c *cluster, rec *recorder) *worker {
 	bootstrap := c.bootstrap()
 	switch i % 4 {
 	case 0:
-		w.make = func() (client, error) { return &franz{bootstrap: bootstrap, claimed: rec.claimed}, nil }
+		w.make = func() (client, error) { return &franz{bootstrap: bootstrap, owns: rec}, nil }
 	case 1:
 		w.make = func() (client, error) {
 			return &process{spawn: c.spawn, binary: workerIn(o.dir), bootstrap: bootstrap}, nil
@@ -168,7 +168,7 @@ func (o *options) worker(i int, c *cluster, rec *recorder) *worker {
 	case 2:
 		rack := fmt.Sprint("rack-", 1+i%o.brokers)
 		w.make = func() (client, error) {
-			return &franz{bootstrap: bootstrap, rack: rack, uncommitted: true, claimed: rec.claimed}, nil
+			return &franz{bootstrap: bootstrap, rack: rack, uncommitted: true, owns: rec}, nil
 		}
 	default:
 		w.reads = false

@@ -4,8 +4,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -58,8 +60,8 @@ type sharer struct {
 	born      time.Time
 	life      time.Duration
 
-	mu     sync.Mutex // guards the following
-	failed error      // of an acknowledgement since the last look
+	mu     sync.Mutex       // guards the following
+	failed map[string]error // key → of an acknowledgement since the last look
 }
 
 func (s *sharer) run(ctx context.Context) {
@@ -83,14 +85,19 @@ func (s *sharer) fresh() error {
 		kgo.FetchMaxWait(300*time.Millisecond), kgo.ShareAckCallback(func(_ *kgo.Client, got kgo.ShareAckResults) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			if err := got.Error(); err != nil {
-				s.failed = err
+			for _, r := range got {
+				if r.Err != nil {
+					s.failed[joinKey(r.Topic, r.Partition)] = r.Err
+				}
 			}
 		}))...)
 	if err != nil {
 		return err
 	}
 	s.cl, s.process = cl, int(s.rec.process.Add(1))
+	s.mu.Lock()
+	s.failed = map[string]error{}
+	s.mu.Unlock()
 	s.born, s.life = time.Now(), 8*time.Second+time.Duration(s.rng.Int64N(int64(20*time.Second)))
 	return nil
 }
@@ -117,6 +124,7 @@ func (s *sharer) deal(ctx context.Context, final bool) {
 		step := history.Step{F: history.Poll, Key: joinKey(p.Topic, p.Partition), Offset: -1}
 		for _, r := range p.Records {
 			step.Reads = append(step.Reads, [2]int64{r.Offset, valueOf(r.Value)})
+			step.Counts = append(step.Counts, r.DeliveryCount())
 			records = append(records, r)
 		}
 		e.Steps = append(e.Steps, step)
@@ -146,34 +154,52 @@ func (s *sharer) deal(ctx context.Context, final bool) {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 8*time.Second)
 	defer cancel()
 	err := s.cl.FlushAcks(limited)
-	s.mu.Lock()
-	if err == nil {
-		err = s.failed
-	}
-	s.failed = nil
-	s.mu.Unlock()
-	ack.Type, ack.Error = history.OK, text(err)
-	if err != nil {
-		ack.Type = history.Info
-	}
+	ack.Type, ack.Steps, err = s.outcome(ack.Steps, err)
+	ack.Error = text(err)
 	s.rec.add(ack)
-	s.rec.settle(ack, final)
+	s.rec.settle(ack)
 	if err != nil {
 		s.crash()
 	}
 }
 
-// settle notes which records are done with: nothing more is to be waited for.
-func (r *recorder) settle(ack history.Event, final bool) {
+// outcome says what became of acknowledgements: the client tells of each key, once all have been sent. While some may be on
+// their way still, all are in doubt.
+func (s *sharer) outcome(steps []history.Step, err error) (history.Type, []history.Step, error) {
+	s.mu.Lock()
+	failed := s.failed
+	s.failed = map[string]error{}
+	s.mu.Unlock()
+	if err == nil && len(failed) == 0 {
+		return history.OK, steps, nil
+	}
+	errs, done := []error{err}, slices.Clone(steps)
+	for i := range done {
+		done[i].Done = err == nil && failed[done[i].Key] == nil
+	}
+	for _, key := range sorted(failed) {
+		errs = append(errs, fmt.Errorf("%s: %w", key, failed[key]))
+	}
+	return history.Info, done, errors.Join(errs...)
+}
+
+// settle notes which records are done with: nothing more is to be waited for. One whose acknowledgement is in doubt would come
+// again once its lock has ended.
+func (r *recorder) settle(ack history.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range ack.Steps {
-		if final || s.Verdict == "reject" || s.Verdict == "accept" {
-			if r.settled[s.Key] == nil {
-				r.settled[s.Key] = map[int64]bool{}
-			}
-			r.settled[s.Key][s.Offset] = true
+		at := time.Now()
+		switch {
+		case s.Verdict != "reject" && s.Verdict != "accept":
+			continue
+		case ack.Type != history.OK && !s.Done:
+			at = at.Add(shareLock + 5*time.Second)
 		}
+		if r.settled[s.Key] == nil {
+			r.settled[s.Key] = map[int64]time.Time{}
+		}
+		r.settled[s.Key][s.Offset] = at
 	}
 }
 
@@ -182,7 +208,7 @@ func (r *recorder) unsettled(ends map[string]history.Ends) (n int) {
 	defer r.mu.Unlock()
 	for _, key := range sourceKeys {
 		for o := ends[key].Start; o < ends[key].End; o++ {
-			if !r.settled[key][o] {
+			if at, ok := r.settled[key][o]; !ok || time.Now().Before(at) {
 				n++
 			}
 		}

@@ -36,8 +36,8 @@ type recorder struct {
 
 	mu   sync.Mutex       // guards the following
 	seen map[string]int64 // key → the highest offset known
-	// settled are the records of each key that the share group is done with.
-	settled map[string]map[int64]bool
+	// settled is, of each record, from when on the share group is done with it.
+	settled map[string]map[int64]time.Time
 	last    map[string]int64 // key → the offset of the last record that was written, once everything has ended
 }
 

@@ -48,12 +48,14 @@
 //	lost-commit          an offset that was acknowledged as committed has gone back
 //	commit-regress       the same of one that the coordinator had told
 //	invented-commit      the coordinator tells an offset that nobody has committed
-//	owned-twice          a partition has two owners in one generation or epoch
+//	owned-twice          a partition has two owners in one generation or epoch, or the next one had it before the last gave it up
 //	unowned              a group is stable and a partition has no owner
 //	assignment-changed   one epoch, two assignments
 //	epoch-regress        a group's epoch went back
 //	share-lost           a record was neither acknowledged nor delivered again
-//	share-redelivered    a record came again after its acknowledgement was accepted
+//	share-redelivered    a record came again after its acknowledgement, or rejection, was accepted
+//	share-overdelivered  a record was delivered more often than is allowed
+//	no-final             a group was used, and nothing tells what it has in the end: some of the above cannot be seen
 //
 // The first eleven and G0, G1c are after the passes of Jepsen's Kafka workload;
 // the others ask more than it does. Consumers under subscribe may skip and

@@ -31,9 +31,17 @@ const (
 	Committed Func = "committed" // Steps are the offsets that Group has committed, as its coordinator says
 	Reset     Func = "reset"     // somebody sets Group's offsets, wherever they were
 	Group     Func = "group"     // Owners is who owns what in Group, as its coordinator says
-	Claim     Func = "claim"     // Member of Group takes Keys to be its own in Generation
+	Claim     Func = "claim"     // Member of Group is given Keys, or none, in Generation
+	Release   Func = "release"   // Member begins to give Keys up; State says why: one of the three below
 	Share     Func = "share"     // a poll of a member of the share group Group
 	Ack       Func = "ack"       // what it says of records: Steps, each with a Verdict
+)
+
+// Why a member gives keys up. format: written to files, do not rename.
+const (
+	Revoked = "revoked" // the group asks for them
+	Lost    = "lost"    // it is told that it is no member any more: all that it had is somebody else's already
+	Left    = "left"    // it leaves
 )
 
 // Event is the begin or the end of an operation.
@@ -84,9 +92,12 @@ type Step struct {
 	At   int64  `json:"at,omitempty"`
 
 	Verdict string `json:"verdict,omitempty"` // Ack: accept, release or reject
+	Done    bool   `json:"done,omitempty"`    // Ack of unknown outcome: of this record it was accepted all the same
 
 	// Reads are pairs of offset and value in the order in which they arrived.
 	Reads [][2]int64 `json:"reads,omitempty"`
+	// Counts say of each read of a Share which delivery of the record it is; empty where the client does not tell.
+	Counts []int32 `json:"counts,omitempty"`
 }
 
 // Ends are offsets of a partition; -1 is unknown.

@@ -210,17 +210,45 @@ func (d *deals) tell(group string, final bool) {
 		Event{Type: OK, Final: final, Steps: []Step{{F: Committed, Key: inKey, Offset: offset}}})
 }
 
+// rebalance gives the keys to others. Those who had them give them up first, or were expelled, and hear of that late; who is
+// still a member is told of the next generation.
 func (d *deals) rebalance() {
+	before := d.owners
 	d.epoch++
 	a, b := fmt.Sprint("m", d.epoch), fmt.Sprint("n", d.epoch)
 	d.owners = map[string][]string{a: {"out/0"}, b: {"out/1"}}
 	if d.w.rng.IntN(3) == 0 {
 		d.owners = map[string][]string{a: {"out/0", "out/1"}}
 	}
-	d.look("Assigning", false)
-	for m, keys := range d.owners {
-		d.op(Event{F: Claim, Process: d.process(), GroupID: "g"}, Event{Type: OK, Member: m, Generation: d.epoch, Keys: keys})
+	expelled := d.w.rng.IntN(4) == 0
+	for _, m := range sortedKeys(before) {
+		if !expelled {
+			d.release(m, Revoked, before[m])
+		}
 	}
+	d.look("Assigning", false)
+	for _, m := range sortedKeys(d.owners) {
+		d.claim(m, d.owners[m])
+	}
+	for _, m := range sortedKeys(before) {
+		switch {
+		case expelled:
+			d.release(m, Lost, nil)
+			d.claim(m, nil) // it joins again
+		case d.w.rng.IntN(2) == 0:
+			d.claim(m, nil)
+		default:
+			d.release(m, Left, nil)
+		}
+	}
+}
+
+func (d *deals) claim(member string, keys []string) {
+	d.op(Event{F: Claim, Process: d.process(), GroupID: "g"}, Event{Type: OK, Member: member, Generation: d.epoch, Keys: keys})
+}
+
+func (d *deals) release(member, why string, keys []string) {
+	d.op(Event{F: Release, Process: d.process(), GroupID: "g"}, Event{Type: OK, Member: member, State: why, Keys: keys})
 }
 
 func (d *deals) look(state string, final bool) {
@@ -237,6 +265,7 @@ func (d *deals) look(state string, final bool) {
 func (d *deals) hand(final bool) (any bool) {
 	process := d.process()
 	var reads [][2]int64
+	var counts []int32
 	var acks []Step
 	var handed []*dealt
 	for o, r := range d.share {
@@ -245,6 +274,7 @@ func (d *deals) hand(final bool) (any bool) {
 		}
 		r.deliveries++
 		reads = append(reads, [2]int64{int64(o), int64(o)})
+		counts = append(counts, int32(r.deliveries))
 		acks = append(acks, Step{F: Ack, Key: inKey, Offset: int64(o), Verdict: "accept"})
 		handed = append(handed, r)
 	}
@@ -253,26 +283,33 @@ func (d *deals) hand(final bool) (any bool) {
 	}
 	e := Event{Type: OK, Final: final}
 	if len(reads) > 0 {
-		e.Steps = []Step{{F: Poll, Key: inKey, Offset: -1, Reads: reads}}
+		e.Steps = []Step{{F: Poll, Key: inKey, Offset: -1, Reads: reads, Counts: counts}}
 	}
 	d.op(Event{F: Share, Process: process, GroupID: "s"}, e)
 	if len(reads) == 0 {
 		return false
 	}
 	end := Event{Type: OK}
-	switch n := d.w.rng.IntN(5); {
+	switch n := d.w.rng.IntN(6); {
 	case n == 0 && !final:
 		return true // gone without a word
 	case n == 1 && !final:
 		for i := range acks {
 			acks[i].Verdict = "release"
 		}
+	case n == 3 && !final:
+		acks[0].Verdict = "reject"
+		for _, r := range handed {
+			r.done = true
+		}
 	case n == 2 && !final:
 		end.Type = Info
+		end.Steps = append([]Step(nil), acks...)
 		if d.w.rng.IntN(2) == 0 {
 			for _, r := range handed {
 				r.done = true
 			}
+			end.Steps[0].Done = d.w.rng.IntN(2) == 0
 		}
 	default:
 		for _, r := range handed {

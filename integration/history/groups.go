@@ -95,8 +95,10 @@ func commitsOf(at [2]string, made, told []attempt, reset bool, found func(Anomal
 }
 
 // owners holds groups to one owner of each partition: in every answer of their
-// coordinators, in one epoch over all answers, and in what the members were told.
+// coordinators, in one epoch over all answers, and in what the members were told,
+// in one generation and from one to the next.
 func owners(x *index, _ Options, found func(Anomaly)) {
+	overlaps(x, found)
 	type place struct {
 		group, key string
 		generation int32

@@ -200,7 +200,7 @@ var dealPlants = []plant{
 			return e.F == Group && e.Type == OK && e.State == "Stable" && len(e.Owners) > 1
 		})
 		if e == nil || rng.IntN(2) == 0 {
-			c := find(rng, events, ended(Claim, OK))
+			c := find(rng, events, func(e *Event) bool { return e.F == Claim && e.Type == OK && len(e.Keys) > 0 })
 			events[len(events)-1] = Event{F: Claim, Type: OK, Process: 950, GroupID: c.GroupID, Generation: c.Generation, Member: "somebody else", Keys: c.Keys}
 			return true
 		}
@@ -239,30 +239,52 @@ var dealPlants = []plant{
 		// An acknowledgement was never made, and nothing comes again.
 		e := last(events, func(e *Event) bool { return e.F == Ack && e.Type == OK && !e.Final })
 		b := begun(events, e)
-		o := b.Steps[len(b.Steps)-1].Offset
-		for i := range events {
-			if events[i].F == Ack {
-				events[i].Steps = slices.DeleteFunc(events[i].Steps, func(s Step) bool { return s.Offset == o })
-			}
-			if events[i].F == Share && events[i].Type == OK {
-				events[i].Final = events[i].Final && !slices.ContainsFunc(events[i].Steps, func(s Step) bool {
-					return slices.ContainsFunc(s.Reads, func(r [2]int64) bool { return r[0] == o })
-				})
-			}
+		return neglect(events, b.Steps[len(b.Steps)-1].Offset, nil) < deliveriesMax
+	}},
+	{"share-lost", func(rng *rand.Rand, events []Event) bool {
+		// Of an acknowledgement nobody knows, but the record came again after it; that was the last of it.
+		e := find(rng, events, func(e *Event) bool { return e.F == Ack && e.Type == Info && !e.Steps[0].Done })
+		if e == nil {
+			return false
 		}
-		n := 0
+		o := e.Steps[0].Offset
+		n := neglect(events, o, e)
+		again := last(events, func(s *Event) bool { return s.F == Share && s.Type == OK && delivers(s, o) })
+		return n < deliveriesMax && again.Time > e.Time
+	}},
+	{"share-overdelivered", func(rng *rand.Rand, events []Event) bool {
+		e := find(rng, events, func(e *Event) bool { return e.F == Share && e.Type == OK && len(e.Steps) > 0 })
+		e.Steps[0].Counts[0] = deliveriesMax + 1
+		return true
+	}},
+	{"no-final", func(_ *rand.Rand, events []Event) bool {
 		for i := range events {
-			for _, s := range events[i].Steps {
-				if events[i].F == Share && slices.ContainsFunc(s.Reads, func(r [2]int64) bool { return r[0] == o }) {
-					n++
-				}
-			}
+			events[i].Final = events[i].Final && events[i].F != Share
 		}
-		return n < deliveriesMax
+		return true
+	}},
+	{"no-final", func(_ *rand.Rand, events []Event) bool {
+		for i := range events {
+			events[i].Final = events[i].Final && (events[i].F != Committed || events[i].GroupID != "g")
+		}
+		return true
+	}},
+	{"owned-twice", func(rng *rand.Rand, events []Event) bool {
+		// The next owner had it before the last had given it up, who is a member still.
+		e := find(rng, events, func(e *Event) bool {
+			return e.F == Release && e.Type == OK && e.State == Revoked && find(rng, events, func(c *Event) bool {
+				return c.F == Claim && c.Type == OK && c.Member == e.Member && c.Time > e.Time
+			}) != nil
+		})
+		if e == nil {
+			return false
+		}
+		e.Keys = nil
+		return true
 	}},
 	{"share-redelivered", func(rng *rand.Rand, events []Event) bool {
 		e := find(rng, events, func(e *Event) bool {
-			return e.F == Ack && e.Type == OK && begun(events, e).Steps[0].Verdict == "accept"
+			return e.F == Ack && e.Type == OK && begun(events, e).Steps[0].Verdict != "release"
 		})
 		o := begun(events, e).Steps[0].Offset
 		to := last(events, func(o *Event) bool { return o.F == Share && o.Type == OK && o.Time > e.Time })
@@ -280,6 +302,32 @@ var dealPlants = []plant{
 		to.Steps = append(to.Steps, Step{F: Poll, Key: inKey, Offset: -1, Reads: [][2]int64{{o, v}}})
 		return true
 	}},
+}
+
+func delivers(e *Event, offset int64) bool {
+	return slices.ContainsFunc(e.Steps, func(s Step) bool {
+		return slices.ContainsFunc(s.Reads, func(r [2]int64) bool { return r[0] == offset })
+	})
+}
+
+// neglect takes out all that was said of a shared record, but by one operation, and leaves it out of the final phase. It gives
+// the number of its deliveries.
+func neglect(events []Event, offset int64, but *Event) (deliveries int) {
+	var kept *Event
+	if but != nil {
+		kept = begun(events, but)
+	}
+	for i := range events {
+		e := &events[i]
+		if e.F == Ack && e != but && e != kept {
+			e.Steps = slices.DeleteFunc(e.Steps, func(s Step) bool { return s.Offset == offset })
+		}
+		if e.F == Share && e.Type == OK && delivers(e, offset) {
+			deliveries++
+			e.Final = false
+		}
+	}
+	return deliveries
 }
 
 // swap has two values change places everywhere.
