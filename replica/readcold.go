@@ -34,6 +34,9 @@ func (p *Partition) ReadCold(ctx context.Context, r ReadRequest) (ReadResult, er
 			return res, nil
 		case errors.Is(err, tier.ErrBelowStart) && p.log.Offsets().LogStart <= r.Offset:
 			// The archive's start is committed before the log's own is raised: the offset is truly gone.
+			if err := p.followCommittedStart(ctx); err != nil {
+				return res, p.fromLog(err)
+			}
 			return res, ErrOffsetOutOfRange
 		case errors.Is(err, tier.ErrBelowStart), errors.Is(err, tier.ErrNotTiered), errors.Is(err, tier.ErrMissing):
 			last = err
@@ -45,6 +48,16 @@ func (p *Partition) ReadCold(ctx context.Context, r ReadRequest) (ReadResult, er
 		}
 	}
 	return ReadResult{HighWatermark: p.log.HighWatermark(), LastStable: p.log.LastStable(), LogStart: p.log.Offsets().LogStart}, unavailable(last)
+}
+
+// followCommittedStart raises the log start to the archive's, as soon as that is known to be higher. A leader that was away when
+// it was committed, and has nothing to upload, would send a consumer back to where nothing is, again and again.
+func (p *Partition) followCommittedStart(ctx context.Context) error {
+	s, err := p.remote.State(ctx)
+	if err != nil || s.Retired || s.Dropped || s.Start <= p.log.Offsets().LogStart || s.Start > p.log.HighWatermark() {
+		return nil // the next read asks again
+	}
+	return p.raiseLogStart(s.Start)
 }
 
 func unavailable(err error) error { return fmt.Errorf("%w: %w", ErrRemoteUnavailable, err) }

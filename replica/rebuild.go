@@ -32,10 +32,15 @@ func (d *followed) rebuild(ctx context.Context, cut bool) error {
 	if err != nil {
 		return err
 	}
-	if !s.exists() || !cut && s.end <= p.log.Offsets().End {
+	end := p.log.Offsets().End
+	switch {
+	case s.exists() && (cut || s.end > end):
+		err = d.underLeader(func() error { return p.startAfter(s) })
+	case !s.exists() && s.start > end:
+		err = d.underLeader(func() error { return p.startAt(s.start) })
+	default:
 		return errNothingRemote
 	}
-	err = d.underLeader(func() error { return p.startAfter(s) })
 	if err != nil {
 		return err
 	}
@@ -43,7 +48,8 @@ func (d *followed) rebuild(ctx context.Context, cut bool) error {
 	return nil
 }
 
-// bucketTail is the end of the bucket's committed part, with what a log needs to go on there.
+// bucketTail is the end of the bucket's committed part, with what a log needs to go on there. Of a part of which nothing is left
+// only the start is known, at which it was cut off.
 type bucketTail struct {
 	start, end int64
 	chain      lineage.Chain
@@ -58,8 +64,11 @@ func (p *Partition) bucketEnd(ctx context.Context) (bucketTail, error) {
 	if err != nil {
 		return bucketTail{}, fmt.Errorf("read the manifest: %w", err)
 	}
-	if state.End <= 0 || state.Retired || state.Dropped || state.Segments == 0 {
+	switch {
+	case state.Retired || state.Dropped:
 		return bucketTail{}, nil
+	case state.End <= 0 || state.Segments == 0:
+		return bucketTail{start: state.Start}, nil
 	}
 	s := bucketTail{start: state.Start, end: state.End}
 	if s.chain, err = p.remote.Lineage(ctx); err != nil {
@@ -73,6 +82,17 @@ func (p *Partition) bucketEnd(ctx context.Context) (bucketTail, error) {
 		return bucketTail{}, fmt.Errorf("producers are those of offset %d, the bucket ends at %d", end, state.End)
 	}
 	return s, nil
+}
+
+// startAt makes the log begin where the committed log start is, below which everything has been deleted, in the bucket too. A
+// leader that did not hear of it still speaks of records there.
+func (p *Partition) startAt(start int64) error {
+	before := p.log.Offsets()
+	if err := p.log.ResetTo(start, nil, nil); err != nil {
+		return fmt.Errorf("start at the committed log start %d: %w", start, err)
+	}
+	p.logger().Info("log goes on at the committed log start", "offset", start, "start_before", before.LocalStart, "end_before", before.End)
+	return p.raiseLogStart(start)
 }
 
 // startAfter makes the log begin where the bucket ends.

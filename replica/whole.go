@@ -102,6 +102,14 @@ func (p *Partition) takeBucket(ctx context.Context, epoch int32) error {
 			return fmt.Errorf("take the bucket's records: %w", p.fromLog(err))
 		}
 	}
+	if !s.exists() && s.start > v.End {
+		// Offsets that were deleted are not given out again: what is written there would be deleted, too.
+		p.logger().Error("leader elected uncleanly goes on at the committed log start", "leader_epoch", epoch,
+			"end", v.End, "high_watermark", v.HighWatermark, "log_start", s.start)
+		if err := p.startAt(s.start); err != nil {
+			return fmt.Errorf("go on at the committed log start: %w", p.fromLog(err))
+		}
+	}
 	p.wholeIn.Store(int64(epoch))
 	return nil
 }

@@ -498,8 +498,12 @@ func (r *replica) rebuild(a isr.Action) {
 	epoch := r.epoch
 	r.b.tier.archiveEnd(r, func(start, end int64, chain lineage.Chain, err error) {
 		r.building = false
+		missed := end < 0 && start > r.log.end()        // everything was deleted up to there, whatever the leader knows of it
 		if err == nil && !a.Cut && end <= r.log.end() { // the bucket has nothing that this log lacks
 			end = -1
+			if missed {
+				a.To = start
+			}
 			if a.To > r.log.end() && r.epoch == epoch && !r.leads {
 				r.w.oracle.resets(r, a.To)
 				r.log.restart(a.To, a.To, nil)

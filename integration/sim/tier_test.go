@@ -157,7 +157,7 @@ func (t *tiering) removed(p topic.Partition) {
 }
 
 // archiveEnd reads afresh where the bucket ends, as a replica does that begins
-// there.
+// there. Of one that has nothing left only the start is known, at which it was cut off.
 func (t *tiering) archiveEnd(r *replica, fn func(start, end int64, chain lineage.Chain, err error)) {
 	w := t.b.w
 	w.soon(t.b, w.bucket.latency(), func() {
@@ -167,11 +167,14 @@ func (t *tiering) archiveEnd(r *replica, fn func(start, end int64, chain lineage
 		if err == nil && st.End >= 0 {
 			chain, err = remote.Lineage(context.Background())
 		}
-		end := st.End
-		if st.Retired || st.Dropped || st.Segments == 0 {
+		start, end := st.Start, st.End
+		if st.Retired || st.Dropped {
+			start = -1
+		}
+		if start < 0 || st.Segments == 0 {
 			end = -1
 		}
-		w.soon(t.b, w.bucket.latency(), func() { fn(st.Start, end, chain, err) })
+		w.soon(t.b, w.bucket.latency(), func() { fn(start, end, chain, err) })
 	})
 }
 
