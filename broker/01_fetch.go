@@ -93,7 +93,7 @@ func (s *Server) fetch(r *request) error {
 	if r.version >= 15 {
 		op.replica, op.brokerEpoch = q.ReplicaState.ID, q.ReplicaState.Epoch
 	}
-	if op.replica >= 0 && r.c.forClients() {
+	if op.replica >= 0 && r.c.door.ClientsOnly {
 		return fmt.Errorf("%w: a follower's fetch at listener %s, which is for clients", errUnsupported, r.c.door.Name)
 	}
 	now := s.nowMillis()

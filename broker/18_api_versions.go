@@ -12,6 +12,9 @@ import (
 var apiApiVersions = api{key: keyApiVersions, name: "ApiVersions", min: 0, max: 4, handle: typed((*Server).apiVersions)}
 
 func (s *Server) apiVersions(r *request, q *kmsg.ApiVersionsRequest) (kmsg.Response, error) {
+	if err := r.c.prove(q.ClientSoftwareName); err != nil {
+		return nil, err
+	}
 	resp := kmsg.NewPtrApiVersionsResponse()
 	if r.version >= 3 && (!softwareName(q.ClientSoftwareName) || !softwareName(q.ClientSoftwareVersion)) {
 		resp.ErrorCode = codeInvalidRequest

@@ -158,7 +158,7 @@ func (s *Server) shareFetchContext(r *request, op *shareFetchOp, q *kmsg.ShareFe
 		for i := range op.targets {
 			op.targets[i].fetch = true
 		}
-		return s.shares.open(session, named, r.c)
+		return s.shares.open(r.ctx, session, named, r.c)
 	}
 	parts, err := s.shares.update(session, op.epoch, named, forget)
 	if err != nil {

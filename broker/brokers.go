@@ -12,15 +12,13 @@ import (
 
 // NewBrokers asks the brokers of the newest image over a pool, which stays the caller's. What may wait for a commit has a
 // connection of its own.
-// They are reached at the named listener; "" is the only one there is.
-func NewBrokers(pool *peer.Pool, image func() *meta.Image, listener string) Brokers {
-	return brokersOver{pool, image, listener}
+func NewBrokers(pool *peer.Pool, image func() *meta.Image) Brokers {
+	return brokersOver{pool, image}
 }
 
 type brokersOver struct {
-	pool     *peer.Pool
-	image    func() *meta.Image
-	listener string
+	pool  *peer.Pool
+	image func() *meta.Image
 }
 
 // Ask sends q to a broker and returns its answer.
@@ -38,7 +36,7 @@ func (x brokersOver) Ask(ctx context.Context, id int32, q kmsg.Request) (kmsg.Re
 	case apiInitializeShareState.key, apiReadShareState.key, apiWriteShareState.key, apiDeleteShareState.key, apiReadShareSummary.key:
 		lane = peer.LaneShare
 	}
-	resp, err := x.pool.Do(ctx, peer.Address(b.Reach(x.listener)), lane, q)
+	resp, err := x.pool.Do(ctx, peer.Address(b.Host, b.Port), lane, q)
 	if err != nil {
 		return nil, fmt.Errorf("ask broker %d: %w", id, err)
 	}

@@ -41,7 +41,8 @@ type conn struct {
 	worked    bool   // a request came that is no part of a client's dial
 	appending bool   // a panic now must not be survived
 	beats     heartbeats
-	shares    bool // share sessions began here: they end with the connection
+	shares    bool        // share sessions began here: they end with the connection
+	unproved  atomic.Bool // beyond max.connections, and not yet known as a broker's
 
 	// Plain timestamps, read by the sweeper; 0 = not in that state.
 	shakeMillis  atomic.Int64 // when the TLS handshake under way began; shakeLate when it missed its deadline
@@ -125,7 +126,7 @@ func (c *conn) serve() {
 			c.srv.strangers.Accepted(c.door.Name, c.sock.RemoteAddr(), err)
 			return
 		}
-		if !quiet(err) {
+		if !quiet(err) && !errors.Is(err, errCrowded) {
 			c.srv.log.Warn("connection closed", "client", c.remote, "client_id", c.client, "err", err)
 		}
 		return
@@ -249,8 +250,13 @@ func (c *conn) handle(b []byte) (keep bool, err error) {
 		return false, err
 	}
 	a := s.table.lookup(h.key)
-	if a == nil || a.betweenBrokers() && c.forClients() {
+	if a == nil || a.betweenBrokers() && c.door.ClientsOnly {
 		return false, fmt.Errorf("%w: key %d", errUnsupported, h.key)
+	}
+	if a.key != keyApiVersions || h.version > a.max {
+		if err := c.prove(""); err != nil {
+			return false, err
+		}
 	}
 	flexible := h.version >= a.flexible
 	if h.version < a.min || h.version > a.max {

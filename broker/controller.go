@@ -19,9 +19,8 @@ import (
 // Controller makes calls on the node that leads the metadata quorum, over Kafka's protocol: for the broker itself, as
 // meta.Controller, and for clients whose requests are forwarded. It is safe for concurrent use.
 type Controller struct {
-	pool     *peer.Pool
-	listener string // at which the controller's broker is reached
-	image    atomic.Pointer[func() *meta.Image]
+	pool  *peer.Pool
+	image atomic.Pointer[func() *meta.Image]
 
 	mu        sync.Mutex // guards the following
 	bootstrap []string
@@ -32,9 +31,9 @@ type Controller struct {
 var _ meta.Controller = (*Controller)(nil)
 
 // NewController makes one on a pool, which stays the caller's. bootstrap are the addresses of brokers to ask while nothing
-// else is known; listener is the one that brokers are reached at, "" the only one there is.
-func NewController(pool *peer.Pool, bootstrap []string, listener string) *Controller {
-	return &Controller{pool: pool, bootstrap: bootstrap, listener: listener}
+// else is known.
+func NewController(pool *peer.Pool, bootstrap []string) *Controller {
+	return &Controller{pool: pool, bootstrap: bootstrap}
 }
 
 // Watch lets calls end early when the image names another controller than the one they wait for.
@@ -142,7 +141,7 @@ func callWithin[R kmsg.Response](ctx context.Context, c *Controller, to meta.Bro
 // bootstrap servers in turn. It is "" when all of them have been asked.
 func (c *Controller) address(to meta.Broker, asked map[string]bool) string {
 	if to.ID >= 0 {
-		if at := peer.Address(to.Reach(c.listener)); !asked[at] {
+		if at := peer.Address(to.Host, to.Port); !asked[at] {
 			return at
 		}
 		return ""

@@ -19,36 +19,22 @@ type Door struct {
 	Name string
 	// TLS secures it; nil: plain text. The config stays the same for the listener's life, see secure.Keys.Server.
 	TLS *tls.Config
-	// ClientsOnly says that brokers have another listener, which asks for certificates: what they ask of each other is not
-	// answered here, unless some of them still come this way.
+	// ClientsOnly says that brokers have another listener: what they ask of each other is not answered here.
 	ClientsOnly bool
+	// BrokersOnly says that clients have another listener: caps on connections are for those.
+	BrokersOnly bool
+	// Certificates says that nobody gets in without a certificate of the truststore.
+	Certificates bool
 }
 
-// forClients says that what brokers ask of each other is not answered at the connection's door. While a cluster goes over
-// from one listener between brokers to another, those that have not yet come by the old one. One that is fenced holds no
-// door open: it may be gone for good.
-func (c *conn) forClients() bool {
-	if !c.door.ClientsOnly {
-		return false
+// openDoors says of each listener whether what brokers ask of each other is answered there to whoever asks: who shows no
+// certificate may say that he is a broker.
+func openDoors(doors []*Door) map[string]bool {
+	open := make(map[string]bool, len(doors))
+	for _, d := range doors {
+		open[d.Name] = open[d.Name] || !d.ClientsOnly && !d.Certificates
 	}
-	if c.srv.deps.Metadata == nil {
-		return true
-	}
-	for id, b := range c.srv.deps.Metadata.Image().Brokers {
-		if !b.Fenced && (len(b.Endpoints) == 0 || b.Endpoints[0].Name == c.door.Name) {
-			c.srv.leftOpen(c.door.Name, id)
-			return false
-		}
-	}
-	return true
-}
-
-// leftOpen warns that a door for clients is open to all that brokers ask of each other.
-func (s *Server) leftOpen(door string, id int32) {
-	const what = "a listener for clients answers what brokers ask of each other, to anybody, while a broker still comes by it: set that broker's inter.broker.listener.name as the others' and restart it"
-	if omitted, ok := s.limit.Allow(logKey{what: what, topic: door}, s.nowMillis()); ok {
-		s.log.Warn(what, "listener", door, "broker", id, "omitted", omitted)
-	}
+	return open
 }
 
 // secure does the TLS handshake of a connection that came in by a door that wants one; false ends the connection. The sweeper
@@ -80,12 +66,12 @@ const shakeLate = -1
 // farewell tells a TLS client that nothing follows. It is called when nothing is being written.
 func (c *conn) farewell() {
 	if c.tls != nil {
-		c.sock.SetWriteDeadline(time.Now().Add(farewellMax))
+		c.cork.leaving.Store(true)
 		c.tls.CloseWrite()
 	}
 }
 
-// farewellMax bounds a client that takes no more bytes.
+// farewellMax bounds the goodbye to a client that takes no more bytes. crypto/tls would wait five seconds.
 const farewellMax = 100 * time.Millisecond
 
 // hungUp says that the peer of a TLS connection will send nothing more. What it has sent and nobody has read does not hide
@@ -111,12 +97,21 @@ const corkBytes = 64 << 10
 // cork is the socket under a TLS connection. While it is held, what TLS writes is gathered in a pooled buffer.
 type cork struct {
 	net.Conn
-	held atomic.Bool
+	held    atomic.Bool
+	leaving atomic.Bool // what is written now is the goodbye
 
 	mu  sync.Mutex // the right to write to the socket; guards nothing else that anybody waits for
 	buf *buffer
 	n   int
 	err error // of the first write that failed: nothing may follow it
+}
+
+// SetWriteDeadline implements net.Conn. TLS sets one for its goodbye.
+func (k *cork) SetWriteDeadline(t time.Time) error {
+	if latest := time.Now().Add(farewellMax); k.leaving.Load() && t.After(latest) {
+		t = latest
+	}
+	return k.Conn.SetWriteDeadline(t)
 }
 
 // hold begins to gather.

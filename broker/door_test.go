@@ -318,23 +318,6 @@ func TestWhatBrokersAskOfEachOtherIsNotAnsweredAtADoorForClients(t *testing.T) {
 	consumer.SessionEpoch = -1
 	dial(t, address).ask(consumer)
 	dial(t, s.addr).ask(beat)
-
-	// While a broker has not gone over to the new listener, it still comes by this one.
-	rolling := startServerWith(t, nil, Deps{Controlled: f, Metadata: emptyMetadata{refusing{err: meta.ErrPolicyViolation}, &meta.Image{
-		Brokers: map[int32]meta.Broker{1: {Endpoints: []meta.Endpoint{{Name: "NEW"}, {Name: "PUBLIC"}}}, 2: {Endpoints: []meta.Endpoint{{Name: "PUBLIC"}}}},
-	}}})
-	dial(t, rolling.openDoor(t, Door{Name: "PUBLIC", ClientsOnly: true})).ask(beat)
-	other := dial(t, rolling.openDoor(t, Door{Name: "OTHER", ClientsOnly: true}))
-	other.send(beat)
-	other.closed()
-
-	// One that is fenced may be gone for good.
-	gone := startServerWith(t, nil, Deps{Controlled: f, Metadata: emptyMetadata{refusing{err: meta.ErrPolicyViolation}, &meta.Image{
-		Brokers: map[int32]meta.Broker{1: {Endpoints: []meta.Endpoint{{Name: "NEW"}}}, 2: {Endpoints: []meta.Endpoint{{Name: "PUBLIC"}}, Fenced: true}, 3: {Fenced: true}},
-	}}})
-	shut := dial(t, gone.openDoor(t, Door{Name: "PUBLIC", ClientsOnly: true}))
-	shut.send(beat)
-	shut.closed()
 }
 
 // BenchmarkFetch reads what is on disk again and again, in plain text by sendfile and over TLS: a megabyte of one partition, or

@@ -18,6 +18,9 @@ var (
 	// errTooLarge is returned when a frame's size is not in (0, limit].
 	errTooLarge = errors.New("frame size out of bounds")
 
+	// errCrowded is returned when a connection beyond max.connections turns out not to be a broker's.
+	errCrowded = errors.New("too many connections")
+
 	// errDuplicateVoter is returned when a node is to get a vote that it has.
 	errDuplicateVoter = errors.New("duplicate voter")
 

@@ -53,8 +53,7 @@ func (s *Server) controllerCode(r *request, err error, tags *kmsg.Tags) int16 {
 	}
 	img := s.deps.Metadata.Image()
 	if b, ok := img.Brokers[img.ControllerID]; ok && b.ID != s.cfg.NodeID {
-		host, port := b.Reach(r.c.door.Name)
-		peer.SetController(tags, peer.Broker{ID: b.ID, Host: host, Port: port})
+		peer.SetController(tags, peer.Broker{ID: b.ID, Host: b.Host, Port: b.Port})
 	}
 	return c
 }

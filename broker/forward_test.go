@@ -81,7 +81,7 @@ func startMember(t *testing.T, id int32, transport raft.Transport, voters []meta
 	}
 	pool := peer.NewPool(peer.Config{ClientID: "broker-" + strconv.Itoa(int(id))})
 	t.Cleanup(func() { pool.Close() })
-	m := &clusterNode{control: NewController(pool, nil, "")}
+	m := &clusterNode{control: NewController(pool, nil)}
 	m.node, err = meta.Open(meta.Config{Dir: t.TempDir(), NodeID: id, Broker: b, Voters: voters}, meta.Deps{Transport: transport, Controller: m.control})
 	if err != nil {
 		t.Fatal(err)
@@ -388,7 +388,7 @@ func TestControllerIsFoundThroughAnyBroker(t *testing.T) {
 	_, others := apart(t, all)
 	pool := peer.NewPool(peer.Config{})
 	defer pool.Close()
-	c := NewController(pool, []string{"127.0.0.1:1", others[0].addr}, "") // the first answers nothing
+	c := NewController(pool, []string{"127.0.0.1:1", others[0].addr}) // the first answers nothing
 	id := others[0].cfg.NodeID
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -396,7 +396,7 @@ func TestControllerIsFoundThroughAnyBroker(t *testing.T) {
 	if err != nil || got.Count == 0 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	none := NewController(pool, []string{"127.0.0.1:1"}, "")
+	none := NewController(pool, []string{"127.0.0.1:1"})
 	if _, err := none.AllocateProducerIDs(ctx, meta.Broker{ID: -1}, id, 0); !errors.Is(err, meta.ErrNotController) {
 		t.Errorf("with nobody there: %v", err)
 	}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -37,9 +39,10 @@ type Server struct {
 
 	mu        sync.Mutex // guards the following
 	closed    bool
-	listeners map[net.Listener]struct{}
+	listeners map[net.Listener]*Door
 	conns     map[*conn]struct{}
 	perIP     map[string]int
+	rate      acceptRate // of all doors together
 	sweeping  bool
 }
 
@@ -55,7 +58,7 @@ func New(cfg Config, deps Deps) *Server {
 		cfg: cfg, deps: deps, log: deps.Logger, table: newTable(served(apis, deps)),
 		budgets:   newBudgets(cfg.RequestMemoryBytes),
 		sessions:  newSessions(cfg.FetchSessionSlots, cfg.FetchSessionEvict.Milliseconds()),
-		listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{}, perIP: map[string]int{},
+		listeners: map[net.Listener]*Door{}, conns: map[*conn]struct{}{}, perIP: map[string]int{},
 	}
 	s.strangers.Logger, s.strangers.Level = s.log, slog.LevelInfo
 	s.shares = newShares(s, cfg.ShareSessionSlots)
@@ -75,7 +78,7 @@ func (s *Server) Serve(l net.Listener, d Door) error {
 		l.Close()
 		return ErrServerClosed
 	}
-	s.listeners[l] = struct{}{}
+	s.listeners[l] = &d
 	s.mu.Unlock()
 	defer func() {
 		l.Close()
@@ -83,7 +86,6 @@ func (s *Server) Serve(l net.Listener, d Door) error {
 		delete(s.listeners, l)
 		s.mu.Unlock()
 	}()
-	var rate acceptRate
 	pause := time.Duration(0)
 	for {
 		nc, err := l.Accept()
@@ -103,8 +105,7 @@ func (s *Server) Serve(l net.Listener, d Door) error {
 			continue
 		}
 		pause = 0
-		rate.perSecond = float64(max(s.now().ConnectionRateMax, 1))
-		if d := rate.wait(time.Now()); d > 0 && !s.sleep(d) {
+		if wait := s.holdBack(&d); wait > 0 && !s.sleep(wait) {
 			reset(nc)
 			nc.Close()
 			return ErrServerClosed
@@ -132,73 +133,6 @@ func (s *Server) sleep(d time.Duration) bool {
 		return true
 	case <-s.draining:
 		return false
-	}
-}
-
-// admit starts serving nc unless a cap on connections says no: before any TLS handshake, which costs more than a refusal.
-func (s *Server) admit(nc net.Conn, d *Door) {
-	ip := remoteIP(nc)
-	caps := s.now()
-	limit := caps.ConnectionsPerIPMax
-	if n, ok := caps.ConnectionsPerIP[ip]; ok {
-		limit = n
-	}
-	s.mu.Lock()
-	if s.closed || len(s.conns) >= caps.ConnectionsMax || s.perIP[ip] >= limit {
-		if s.closed {
-			reset(nc)
-		}
-		s.mu.Unlock()
-		s.stats.refused.Add(1)
-		nc.Close()
-		return
-	}
-	c := newConn(s, nc, ip, d)
-	s.conns[c] = struct{}{}
-	s.perIP[ip]++
-	if !s.sweeping {
-		s.sweeping = true
-		s.wg.Go(s.sweep)
-	}
-	s.wg.Go(c.serve)
-	s.mu.Unlock()
-	s.stats.accepted.Add(1)
-	tune(nc, &s.cfg)
-}
-
-// tune sets a connection's options.
-func tune(nc net.Conn, c *Config) {
-	t, ok := nc.(*net.TCPConn)
-	if !ok {
-		return
-	}
-	t.SetNoDelay(true)
-	t.SetKeepAlive(true)
-	if c.SendBufferBytes > 0 {
-		t.SetWriteBuffer(c.SendBufferBytes)
-	}
-	if c.ReceiveBufferBytes > 0 {
-		t.SetReadBuffer(c.ReceiveBufferBytes)
-	}
-}
-
-func remoteIP(nc net.Conn) string {
-	if a, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
-		return a.IP.String()
-	}
-	return nc.RemoteAddr().String()
-}
-
-// forget takes a connection that ended off the books.
-func (s *Server) forget(c *conn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, ok := s.conns[c]; !ok {
-		return
-	}
-	delete(s.conns, c)
-	if s.perIP[c.remote]--; s.perIP[c.remote] <= 0 {
-		delete(s.perIP, c.remote)
 	}
 }
 
@@ -268,28 +202,6 @@ func (s *Server) isDraining() bool {
 	}
 }
 
-// acceptRate spaces new connections: a token bucket of one second's worth.
-type acceptRate struct {
-	perSecond float64
-	tokens    float64
-	last      time.Time
-}
-
-// wait returns how long to hold back the connection just accepted.
-func (r *acceptRate) wait(now time.Time) time.Duration {
-	if r.last.IsZero() {
-		r.tokens = r.perSecond
-	} else {
-		r.tokens = min(r.perSecond, r.tokens+now.Sub(r.last).Seconds()*r.perSecond)
-	}
-	r.last = now
-	r.tokens--
-	if r.tokens >= 0 {
-		return 0
-	}
-	return time.Duration(-r.tokens / r.perSecond * float64(time.Second))
-}
-
 // counters are the server's own figures; Stats is their copy for the outside.
 type counters struct {
 	accepted, refused, panics, expired atomic.Int64
@@ -317,7 +229,8 @@ type Stats struct {
 	Connections                int
 	Accepted, Refused, Expired int64 // connections taken, turned away by a cap, closed by a deadline
 	Panics                     int64
-	HandshakesFailed           int64 // of TLS
+	HandshakesFailed           int64           // of TLS
+	OpenDoors                  map[string]bool // by listener: what brokers ask of each other is answered to whoever asks
 	BytesIn, BytesOut          int64
 	RequestBytesHeld           int64 // of the request budget
 	FetchSessions              int
@@ -332,10 +245,10 @@ type Stats struct {
 // Stats returns a snapshot.
 func (s *Server) Stats() Stats {
 	s.mu.Lock()
-	conns := len(s.conns)
+	conns, doors := len(s.conns), slices.Collect(maps.Values(s.listeners))
 	s.mu.Unlock()
 	st := Stats{
-		Connections: conns, Accepted: s.stats.accepted.Load(), Refused: s.stats.refused.Load(),
+		Connections: conns, OpenDoors: openDoors(doors), Accepted: s.stats.accepted.Load(), Refused: s.stats.refused.Load(),
 		Expired: s.stats.expired.Load(), HandshakesFailed: s.stats.handshakesFailed.Load(), Panics: s.stats.panics.Load(),
 		BytesIn: s.stats.bytesIn.Load(), BytesOut: s.stats.bytesOut.Load(),
 		RequestBytesHeld: s.budgets.used(), FetchSessions: s.sessions.len(), Shares: s.shares.statistics(), Requests: map[string]int64{}, Latencies: map[string]Latency{},

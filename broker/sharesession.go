@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"context"
 	"errors"
 
 	"github.com/varvelog/varve/coordinator"
@@ -40,8 +41,8 @@ type sharePartOf struct {
 // sharePartsPerSession is how many partitions a session stands for when their number over all sessions is bounded.
 const sharePartsPerSession = 200
 
-// open begins a session, in place of any that the member has.
-func (x *shares) open(key shareSessionKey, parts []coordinator.ShareKey, c *conn) error {
+// open begins a session, in place of any that the member has. It waits for that one's end until ctx does.
+func (x *shares) open(ctx context.Context, key shareSessionKey, parts []coordinator.ShareKey, c *conn) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for x.sessions[key] != nil || x.ending[key] != nil { // another may be opened while this one ends
@@ -50,7 +51,12 @@ func (x *shares) open(key shareSessionKey, parts []coordinator.ShareKey, c *conn
 		if ending == nil {
 			x.end(key)
 		} else {
-			<-ending // or what it gives back would be what the new session holds
+			select {
+			case <-ending: // or what it gives back would be what the new session holds
+			case <-ctx.Done():
+				x.mu.Lock()
+				return ctx.Err()
+			}
 		}
 		x.mu.Lock()
 	}

@@ -1,9 +1,12 @@
 package broker
 
 import (
+	"context"
+	"errors"
 	"runtime"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -20,7 +23,7 @@ func TestSessionsThatAreOpenedAtOnceAreCountedOnce(t *testing.T) {
 		x.mu.Lock() // they all wait for it
 		for range 32 {
 			run.Go(func() {
-				if err := x.open(key, parts, &conn{}); err != nil {
+				if err := x.open(t.Context(), key, parts, &conn{}); err != nil {
 					t.Error(err)
 				}
 			})
@@ -41,14 +44,14 @@ func TestAConnectionsEndLeavesTheSessionOfAMemberThatIsBack(t *testing.T) {
 	key := shareSessionKey{"g", "m"}
 	for range 3000 {
 		a, b := &conn{}, &conn{}
-		if err := x.open(key, nil, a); err != nil {
+		if err := x.open(t.Context(), key, nil, a); err != nil {
 			t.Fatal(err)
 		}
 		var run sync.WaitGroup
 		x.mu.Lock() // both wait for it
 		run.Go(func() { x.disconnected(a) })
 		run.Go(func() {
-			if err := x.open(key, nil, b); err != nil {
+			if err := x.open(t.Context(), key, nil, b); err != nil {
 				t.Error(err)
 			}
 		})
@@ -65,7 +68,7 @@ func TestAConnectionsEndLeavesTheSessionOfAMemberThatIsBack(t *testing.T) {
 func TestPartitionsOfASessionComeAndGo(t *testing.T) {
 	x := newShares(&Server{}, 10)
 	key, part := shareSessionKey{"g", "m"}, func(i int32) coordinator.ShareKey { return coordinator.ShareKey{Group: "g", Partition: i} }
-	if err := x.open(key, []coordinator.ShareKey{part(0), part(1), part(2), part(1)}, &conn{}); err != nil {
+	if err := x.open(t.Context(), key, []coordinator.ShareKey{part(0), part(1), part(2), part(1)}, &conn{}); err != nil {
 		t.Fatal(err)
 	}
 	x.tell(key, []coordinator.ShareKey{part(2)})
@@ -127,7 +130,7 @@ func TestASessionBeginsWhenTheOneBeforeHasGivenBackAllItHeld(t *testing.T) {
 	key, share := shareSessionKey{"g", "m"}, coordinator.ShareKey{Group: "g", Partition: 1}
 	p := &sharePart{srv: s, key: share, err: errShareUnused}
 	x.byKey[share] = p
-	if err := x.open(key, []coordinator.ShareKey{share}, &conn{}); err != nil {
+	if err := x.open(t.Context(), key, []coordinator.ShareKey{share}, &conn{}); err != nil {
 		t.Fatal(err)
 	}
 	p.mu.Lock()
@@ -143,7 +146,7 @@ func TestASessionBeginsWhenTheOneBeforeHasGivenBackAllItHeld(t *testing.T) {
 	}
 	opened := make(chan error, 1)
 	next := &conn{}
-	go func() { opened <- x.open(key, nil, next) }()
+	go func() { opened <- x.open(t.Context(), key, nil, next) }()
 	for range 1000 {
 		runtime.Gosched()
 	}
@@ -162,12 +165,35 @@ func TestASessionBeginsWhenTheOneBeforeHasGivenBackAllItHeld(t *testing.T) {
 	}
 }
 
+// A member whose session before this one is not given back in time is told so, instead of holding its connection for ever.
+func TestASessionThatCannotBeginIsGivenUpWithItsRequest(t *testing.T) {
+	x := newShares(&Server{}, 10)
+	key := shareSessionKey{"g", "m"}
+	x.ending[key] = make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	opened := make(chan error, 1)
+	go func() { opened <- x.open(ctx, key, nil, &conn{}) }()
+	cancel()
+	select {
+	case err := <-opened:
+		if !errors.Is(err, context.Canceled) || len(x.sessions) != 0 {
+			t.Errorf("%v, %d sessions", err, len(x.sessions))
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("it still waits")
+	}
+	if !x.mu.TryLock() {
+		t.Fatal("it holds the lock")
+	}
+	x.mu.Unlock()
+}
+
 // A panic while a session ends must not leave the mark for which every later open of that member waits.
 func TestASessionThatEndsInAPanicBarsNobody(t *testing.T) {
 	x := newShares(&Server{}, 10)
 	key, part := shareSessionKey{"g", "m"}, coordinator.ShareKey{Group: "g", Partition: 1}
 	x.byKey[part] = &sharePart{srv: &Server{}, key: part, core: &share.Partition{}} // it has no log to ask
-	if err := x.open(key, []coordinator.ShareKey{part}, &conn{}); err != nil {
+	if err := x.open(t.Context(), key, []coordinator.ShareKey{part}, &conn{}); err != nil {
 		t.Fatal(err)
 	}
 	func() {
@@ -181,7 +207,7 @@ func TestASessionThatEndsInAPanicBarsNobody(t *testing.T) {
 	if len(x.ending) != 0 {
 		t.Fatal("the next session of the member would wait without end")
 	}
-	if err := x.open(key, nil, &conn{}); err != nil {
+	if err := x.open(t.Context(), key, nil, &conn{}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -82,6 +82,9 @@ func (c *conn) overdue(now int64, short shortage) string {
 		}
 		return ""
 	}
+	if c.unproved.Load() && now-c.activeMillis.Load() > cfg.HandshakeMax.Milliseconds() {
+		return "said nothing, beyond max.connections"
+	}
 	if c.writeMillis.Load() == 0 && c.frameMillis.Load() == 0 && c.shakeMillis.Load() == 0 && now-c.activeMillis.Load() > cfg.IdleMax.Milliseconds() {
 		return "idle"
 	}

@@ -25,7 +25,7 @@ func BenchmarkPartitionsEnterTransactionsOfAnotherBroker(b *testing.B) {
 			s := startStack(b, map[string]string{"varve.durability": durability, "transaction.state.log.num.partitions": "4"})
 			pool := peer.NewPool(peer.Config{})
 			b.Cleanup(func() { pool.Close() })
-			leader := New(s.cfg, Deps{Metadata: s.deps.Metadata, Brokers: NewBrokers(pool, func() *meta.Image { return s.node.Image() }, ""), Transactions: s.deps.Transactions})
+			leader := New(s.cfg, Deps{Metadata: s.deps.Metadata, Brokers: NewBrokers(pool, func() *meta.Image { return s.node.Image() }), Transactions: s.deps.Transactions})
 			leader.cfg.NodeID = 2
 			b.Cleanup(func() { leader.Close(context.Background()) })
 			const producers = 1024

@@ -105,16 +105,6 @@ func (b Broker) At(listener string) (host string, port int32, ok bool) {
 	return "", 0, false
 }
 
-// Reach is where another broker reaches it whose own listener between brokers
-// has that name. One that has no such listener is reached at the one it uses
-// itself.
-func (b Broker) Reach(listener string) (host string, port int32) {
-	if host, port, ok := b.At(listener); ok {
-		return host, port
-	}
-	return b.Host, b.Port
-}
-
 // Active reports whether the broker may lead and be in sync.
 func (b Broker) Active() bool { return !b.Fenced && !b.ShuttingDown }
 

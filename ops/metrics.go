@@ -105,6 +105,7 @@ var (
 	expired     = counter("varve_connections_expired_total", "Connections closed by a deadline.")
 	handshakes  = counter("varve_tls_handshakes_failed_total", "TLS connections that came to nothing.")
 	certificate = gauge("varve_tls_certificate_expiry_timestamp_seconds", "When the certificate of a listener expires, in seconds since 1970.", "listener")
+	openDoor    = gauge("varve_listener_open_to_brokers", "1 while a listener answers what brokers ask of each other to anybody, without a certificate; 0 otherwise.", "listener")
 	panics      = counter("varve_handler_panics_total", "Requests whose handler failed badly; each is a defect.")
 	messagesIn  = counter("kafka_server_brokertopicmetrics_messagesin_total", "Records appended for clients.")
 	produced    = counter("kafka_server_brokertopicmetrics_totalproducerequests_total", "Partitions that produce requests named.")
@@ -329,6 +330,9 @@ func (r *rooms) frontDoor(ch chan<- prometheus.Metric) {
 		for listener, until := range r.deps.Certificates() {
 			certificate.send(ch, float64(until.Unix()), listener)
 		}
+	}
+	for listener, open := range s.OpenDoors {
+		openDoor.send(ch, truth(open), listener)
 	}
 	panics.send(ch, float64(s.Panics))
 	bytesIn.send(ch, float64(s.BytesIn))

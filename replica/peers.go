@@ -24,17 +24,13 @@ type Peer interface {
 	Close() error
 }
 
-// OverNetwork is Peers by package peer. Connections are dialled to the address that the broker registered for the named
-// listener; "" is the only one there is.
-func OverNetwork(cfg peer.Config, listener string) Peers { return network{cfg, listener} }
+// OverNetwork is Peers by package peer. Connections are dialled to the address that the broker registered for brokers.
+func OverNetwork(cfg peer.Config) Peers { return network{cfg} }
 
-type network struct {
-	cfg      peer.Config
-	listener string
-}
+type network struct{ cfg peer.Config }
 
 func (n network) Dial(ctx context.Context, b meta.Broker) (Peer, error) {
-	c, err := peer.Dial(ctx, peer.Address(b.Reach(n.listener)), n.cfg)
+	c, err := peer.Dial(ctx, peer.Address(b.Host, b.Port), n.cfg)
 	if err != nil {
 		return nil, err
 	}

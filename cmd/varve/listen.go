@@ -43,8 +43,6 @@ func (n *node) listen() error {
 
 func (n *node) listenClients(plan *conf.Listeners, i int) error {
 	l, between := &plan.Clients[i], i == plan.Brokers
-	// Only where brokers know each other by certificates is there something to guard.
-	guarded := plan.Between().SSL != nil && plan.Between().SSL.ClientAuth == conf.ClientAuthRequired
 	keys, err := n.openKeys(l)
 	if err != nil {
 		return err
@@ -58,14 +56,18 @@ func (n *node) listenClients(plan *conf.Listeners, i int) error {
 	if err != nil {
 		return err
 	}
-	e := entrance{Listener: listener, door: broker.Door{Name: l.Name, ClientsOnly: guarded && !between}}
+	// Whatever the brokers' own listener asks for, a network of its own may be what guards it.
+	e := entrance{Listener: listener, door: broker.Door{
+		Name: l.Name, ClientsOnly: !between, BrokersOnly: between && len(plan.Clients) > 1,
+		Certificates: l.SSL != nil && l.SSL.ClientAuth == conf.ClientAuthRequired,
+	}}
 	p := meta.Endpoint{Name: l.Name, Host: told.Host, Port: int32(told.Port)}
 	if keys != nil {
 		e.door.TLS, p.Protocol = keys.Server(), meta.SSL
 	}
 	n.entrances, n.endpoints = append(n.entrances, e), append(n.endpoints, p)
 	if between {
-		n.host, n.port, n.between, n.keys = p.Host, p.Port, l.Name, keys
+		n.host, n.port, n.between = p.Host, p.Port, l.Name
 		last := len(n.endpoints) - 1
 		n.endpoints[0], n.endpoints[last] = n.endpoints[last], n.endpoints[0] // it is named first
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,10 +26,46 @@ func (n *node) clustered() bool { return n.transport != nil }
 
 func (n *node) peerConfig() peer.Config {
 	c := peer.Config{ClientID: fmt.Sprintf("broker-%d", n.conf.NodeID), Logger: n.log.With("room", "peer")}
-	if n.keys != nil {
-		c.Dial = n.keys.Dialer(c.Logger)
-	}
+	c.Dial = n.dialer(c.Logger)
 	return c
+}
+
+// dialer opens connections to brokers. Each is reached at the listener that it
+// has for brokers, in the way that it registered: while a cluster goes over from
+// one to another they differ. Whoever is not known is spoken to as this node
+// itself wants to be.
+func (n *node) dialer(log *slog.Logger) peer.Dialer {
+	over := map[string]peer.Dialer{} // by listener, those of TLS
+	for name, keys := range n.secured {
+		over[name] = keys.Dialer(log)
+	}
+	own := over[n.between]
+	if own == nil {
+		own = peer.DialTCP
+	}
+	return func(ctx context.Context, address string) (net.Conn, error) {
+		dial := own
+		if e, ok := n.endpoint(address); ok && e.Protocol != meta.SSL {
+			dial = peer.DialTCP
+		} else if ok && over[e.Name] != nil {
+			dial = over[e.Name]
+		}
+		return dial(ctx, address)
+	}
+}
+
+// endpoint is the listener for brokers that a broker has registered at an address.
+func (n *node) endpoint(address string) (meta.Endpoint, bool) {
+	known := n.known.Load()
+	if known == nil {
+		return meta.Endpoint{}, false
+	}
+	for _, b := range known.Image().Brokers {
+		if len(b.Endpoints) > 0 && peer.Address(b.Host, b.Port) == address {
+			return b.Endpoints[0], true
+		}
+	}
+	return meta.Endpoint{}, false
 }
 
 // openPeers makes ready for connections to other brokers.
@@ -37,7 +75,7 @@ func (n *node) openPeers() {
 	}
 	n.peers = peer.NewPool(n.peerConfig())
 	n.onClose("connections to other brokers", func(context.Context) error { return n.peers.Close() })
-	n.control = broker.NewController(n.peers, n.conf.ControllerQuorumBootstrapServers, n.between)
+	n.control = broker.NewController(n.peers, n.conf.ControllerQuorumBootstrapServers)
 }
 
 // probeBroker reports whether nothing listens where a broker did.
@@ -83,7 +121,7 @@ func (n *node) askCluster(ctx context.Context) string {
 // the largest counts. A broker that does not answer is left out.
 func (n *node) sizes(ctx context.Context) (map[topic.Partition]int64, error) {
 	img := n.meta.Image()
-	brokers := broker.NewBrokers(n.peers, n.meta.Image, n.between)
+	brokers := broker.NewBrokers(n.peers, n.meta.Image)
 	bytes := map[topic.Partition]int64{}
 	for id, b := range img.Brokers {
 		if b.Fenced {

@@ -43,14 +43,15 @@ type node struct {
 
 	host      string // what other brokers are told
 	port      int32
-	endpoints []meta.Endpoint         // what clients of each listener are told
-	entrances []entrance              // the same, as they are served
-	between   string                  // name of the listener between brokers
-	secured   map[string]*secure.Keys // what each listener shows, by its name
-	keys      *secure.Keys            // of the listener between brokers; nil: plain text
-	raftAt    string                  // where other nodes reach the transport
-	transport raft.Transport          // of the metadata quorum; nil in a node without a controller listener
-	peers     *peer.Pool              // connections to other brokers; nil likewise
+	endpoints []meta.Endpoint           // what clients of each listener are told
+	entrances []entrance                // the same, as they are served
+	between   string                    // name of the listener between brokers
+	secured   map[string]*secure.Keys   // what each listener shows, by its name
+	keys      *secure.Keys              // of the listener between brokers; nil: plain text
+	raftAt    string                    // where other nodes reach the transport
+	transport raft.Transport            // of the metadata quorum; nil in a node without a controller listener
+	peers     *peer.Pool                // connections to other brokers; nil likewise
+	known     atomic.Pointer[meta.Node] // meta, for whoever dials: it is asked while that opens
 	control   *broker.Controller
 	member    atomic.Pointer[meta.Member] // nil until the node has joined, and in one without others
 
@@ -244,6 +245,7 @@ func (n *node) openMeta(ctx context.Context) (err error) {
 	n.onClose("metadata", n.meta.Close)
 	if n.clustered() {
 		n.control.Watch(n.meta.Image)
+		n.known.Store(n.meta)
 		return nil // it registers when it can be reached
 	}
 	if _, err = n.meta.RegisterBroker(ctx, n.registration()); err != nil {
@@ -434,7 +436,7 @@ func (n *node) openReplica(context.Context) (err error) {
 	if n.clustered() {
 		deps.BrokerEpoch = n.brokerEpoch
 		deps.Lease = n.lease
-		deps.Peers = replica.OverNetwork(n.peerConfig(), n.between)
+		deps.Peers = replica.OverNetwork(n.peerConfig())
 	}
 	n.replica, err = replica.NewManager(cfg, deps)
 	if err != nil {
@@ -477,7 +479,7 @@ func (n *node) brokers() broker.Brokers {
 	if !n.clustered() {
 		return nil
 	}
-	return broker.NewBrokers(n.peers, n.meta.Image, n.between)
+	return broker.NewBrokers(n.peers, n.meta.Image)
 }
 
 // lateBroker is the front door to the transaction coordinator, which is there before it.

@@ -14,9 +14,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"github.com/varvelog/varve/broker/secure"
 	"github.com/varvelog/varve/broker/secure/securetest"
 	"github.com/varvelog/varve/meta/conf"
+	"github.com/varvelog/varve/replica/peer"
 )
 
 func TestPropertiesAreReadAsJavaReadsThem(t *testing.T) {
@@ -125,6 +128,34 @@ func TestToolsSpeakTLS(t *testing.T) {
 		if out, err := run("", append([]string{"topic", "list"}, c.flags...)...); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("varve topic list %s: %v, want %q\n%s", strings.Join(c.flags, " "), err, c.want, out)
 		}
+	}
+}
+
+// With a listener for brokers, all others are for clients: in plain text too, where a network of their own is what guards brokers.
+func TestEveryListenerButTheBrokersOwnIsForClients(t *testing.T) {
+	one := startWith(t, "listeners=PLAINTEXT://127.0.0.1:0")
+	if d := one.entrances[0].door; d.ClientsOnly || d.BrokersOnly || d.Certificates {
+		t.Errorf("the only listener: %+v", d)
+	}
+	n := startWith(t, "listeners=OUT://127.0.0.1:0,INTERNAL://127.0.0.1:0,MORE://127.0.0.1:0", "inter.broker.listener.name=INTERNAL",
+		"listener.security.protocol.map=OUT:PLAINTEXT,INTERNAL:PLAINTEXT,MORE:PLAINTEXT")
+	for _, e := range n.entrances {
+		own := e.door.Name == "INTERNAL"
+		if e.door.ClientsOnly == own || e.door.BrokersOnly != own {
+			t.Errorf("listener %s: %+v", e.door.Name, e.door)
+		}
+		c, err := peer.Dial(t.Context(), e.Addr().String(), peer.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fetch := kmsg.NewPtrFetchRequest()
+		fetch.SetVersion(15)
+		fetch.SessionEpoch = -1
+		fetch.ReplicaState.ID = 2
+		if _, err := c.Do(t.Context(), fetch); (err == nil) != own {
+			t.Errorf("a follower's fetch at listener %s: %v", e.door.Name, err)
+		}
+		_ = c.Close()
 	}
 }
 

@@ -54,7 +54,7 @@ func (c Config) withDefaults() Config {
 		c.HeldBytesMax = 128 << 20
 	}
 	if c.Dial == nil {
-		c.Dial = dialTCP
+		c.Dial = DialTCP
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -62,7 +62,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-func dialTCP(ctx context.Context, address string) (net.Conn, error) {
+// DialTCP opens a connection in plain text.
+func DialTCP(ctx context.Context, address string) (net.Conn, error) {
 	var d net.Dialer
 	return d.DialContext(ctx, "tcp", address)
 }

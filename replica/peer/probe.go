@@ -23,7 +23,7 @@ const (
 // Probe tries to connect to address until ctx ends. A nil dialer means plain TCP.
 func Probe(ctx context.Context, dial Dialer, address string) Liveness {
 	if dial == nil {
-		dial = dialTCP
+		dial = DialTCP
 	}
 	nc, err := dial(ctx, address)
 	switch {
