@@ -29,6 +29,9 @@
 //   - A record is acknowledged or archived once, or it is available, acquired or archiving. It is never none of these.
 //   - A change is answered, and has an effect on what others are given, only when it has been written: until then its records
 //     belong to its round, and nobody can acquire or acknowledge them. If the write fails they are what they were before.
+//   - Who is told that an acknowledgement succeeded knows that its records are done and that nobody is given them again. It does
+//     not know that it was the one who did them: once the start has passed a record, those whose locks ran out before are told
+//     so too, as in Kafka.
 //   - start passes only over records that are acknowledged or archived, durably, or that the log does not hold any more.
 //   - A record's delivery count rises with each Acquire and never falls. At the limit it is archived, or first moved to the
 //     dead-letter topic, when it comes back: released, with its lock run out, or with its member gone.
