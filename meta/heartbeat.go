@@ -69,6 +69,13 @@ func (l *liveness) end() {
 	l.mu.Unlock()
 }
 
+// leads reports whether this node leads and had the newest image when it began.
+func (l *liveness) leads() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.sessions != nil
+}
+
 // step gives the sessions an event and does what they want. It reports whether
 // this node leads; err is why a change was not made.
 func (l *liveness) step(ctx context.Context, e SessionEvent) (leads bool, err error) {
@@ -170,8 +177,12 @@ func (l Local) Heartbeat(ctx context.Context, h Heartbeat) (HeartbeatReply, erro
 	if err := n.err(); err != nil {
 		return HeartbeatReply{}, err
 	}
-	if _, err := n.Image().checkBrokerEpoch(h.ID, h.Epoch); err != nil && n.IsController() {
-		return HeartbeatReply{}, err
+	// A node that has only begun to lead may not have applied the registration
+	// yet: that it does not know it says nothing.
+	if n.liveness.leads() {
+		if _, err := n.Image().checkBrokerEpoch(h.ID, h.Epoch); err != nil && n.IsController() {
+			return HeartbeatReply{}, err
+		}
 	}
 	leads, err := n.liveness.step(ctx, SessionHeartbeat{h})
 	switch {

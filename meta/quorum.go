@@ -213,19 +213,33 @@ func (n *Node) keepQuorum() {
 		if !n.IsController() {
 			continue
 		}
-		servers, err := n.servers()
-		if err != nil {
-			continue // it is stopping
-		}
-		b, ok := decidePromotion(n.Image(), servers)
-		if !ok {
-			continue
-		}
-		n.log.Info("node gets a vote in the metadata quorum", "node", b.ID, "address", b.RaftAddress)
-		if err := n.AddVoter(n.ctx, b.ID, b.RaftAddress); err != nil && n.ctx.Err() == nil {
-			n.log.Warn("give a node a vote", "node", b.ID, "err", err)
+		if err := n.promote(n.ctx); err != nil && n.ctx.Err() == nil {
+			n.log.Warn("give a node a vote", "err", err)
 		}
 	}
+}
+
+// promote gives one more node a vote, if there should be one. It decides on
+// everything that was committed before this node led: its image may be behind
+// for a while after an election, long so after a restart, and a vote that was
+// taken meanwhile must not be given back. For the same reason it leaves the
+// settings alone that say whose vote was taken.
+func (n *Node) promote(ctx context.Context) error {
+	servers, err := n.servers()
+	if err != nil {
+		return nil // it is stopping
+	}
+	if _, ok := decidePromotion(n.Image(), servers); !ok {
+		return nil // nor is there anything to catch up with for that; the next look sees more
+	}
+	return n.changeMembers(ctx, func(servers []raft.Server, timeout time.Duration) (raft.IndexFuture, error) {
+		b, ok := decidePromotion(n.Image(), servers)
+		if !ok {
+			return nil, nil
+		}
+		n.log.Info("node gets a vote in the metadata quorum", "node", b.ID, "address", b.RaftAddress)
+		return n.raft.AddVoter(raft.ServerID(brokerName(b.ID)), raft.ServerAddress(b.RaftAddress), 0, timeout), nil
+	})
 }
 
 // UnregisterBroker forgets a broker for good, and its node in the quorum; should
