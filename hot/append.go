@@ -39,6 +39,10 @@ type AppendOptions struct {
 	// MustJudge refuses a batch of a producer, with ErrUnjudged, when producers
 	// were derived without batches that are damaged: it may be a repeat of one.
 	MustJudge bool
+	// Excused, with MustJudge, is one more than Log.Finds was when it turned out
+	// that nobody has what is damaged: as long as nothing more is found damaged,
+	// producers are judged without it. 0 excuses nothing.
+	Excused uint64
 	// TxnV2 applies the rules of transaction.version 2 (KIP-890).
 	TxnV2 bool
 }
@@ -100,7 +104,7 @@ func (l *Log) appendLocked(b []byte, first batch.Batch, o *AppendOptions) (Appen
 		if err := l.needProducersLocked(); err != nil {
 			return Appended{}, err
 		}
-		if o.MustJudge && l.Incomplete() { // loading them may have found the damage
+		if o.MustJudge && l.Incomplete() && o.Excused != l.finds.Load()+1 { // loading them may have found the damage
 			return Appended{}, ErrUnjudged
 		}
 	}

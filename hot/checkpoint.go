@@ -7,7 +7,6 @@ import (
 	"hash/crc32"
 	"path/filepath"
 
-	"github.com/varvelog/varve/hot/batch"
 	"github.com/varvelog/varve/hot/lineage"
 	"github.com/varvelog/varve/hot/vfs"
 )
@@ -238,7 +237,7 @@ func decodeEpochs(b []byte) (lineage.Chain, error) {
 // temporary file, which the caller syncs before renameEpochs: the old one may
 // have what no batch tells any more. It needs maintMu.
 func (l *Log) saveEpochs(c lineage.Chain, bulk bool) error {
-	if len(c) == 0 || c.Equal(l.epochs) {
+	if len(c) == 0 || c.Equal(l.epochs) || l.doubtful.Load() {
 		return nil
 	}
 	path, b := filepath.Join(l.dir, epochsName), encodeEpochs(c)
@@ -255,7 +254,7 @@ func (l *Log) saveEpochs(c lineage.Chain, bulk bool) error {
 // renameEpochs puts what saveEpochs left in its place and says whether it did.
 // It needs maintMu.
 func (l *Log) renameEpochs(c *checkpointed) (bool, error) {
-	if !l.stands(c) || len(c.chain) == 0 || c.chain.Equal(l.epochs) {
+	if !l.stands(c) || len(c.chain) == 0 || c.chain.Equal(l.epochs) || l.doubtful.Load() {
 		return false, nil
 	}
 	path := filepath.Join(l.dir, epochsName)
@@ -301,7 +300,7 @@ func (l *Log) readChain(latest lineage.Entry, entries uint32) (lineage.Chain, er
 		return nil, err
 	}
 	l.logger().Warn("leader epochs are missing or damaged and are rebuilt from the local batches", "err", err)
-	c, err = l.rebuildChain()
+	c, err = l.chainOn(l.offsets.end.Load())
 	return c.Assign(latest.Epoch, latest.Start), err
 }
 
@@ -311,15 +310,4 @@ func (l *Log) readEpochs() (lineage.Chain, error) {
 		return nil, err
 	}
 	return decodeEpochs(b)
-}
-
-// rebuildChain reads the epochs off the local batches.
-func (l *Log) rebuildChain() (c lineage.Chain, err error) {
-	err = l.walkRange(0, l.offsets.end.Load(), func(b batch.Batch) error {
-		if b.LeaderEpoch() > c.Latest() {
-			c = c.Assign(b.LeaderEpoch(), b.BaseOffset())
-		}
-		return nil
-	})
-	return c, err
 }

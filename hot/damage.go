@@ -167,6 +167,7 @@ func (s *segment) tellBarred(e *CorruptError, ranges []badRange) {
 }
 
 func (l *Log) tellDamaged(*CorruptError) {
+	l.finds.Add(1)
 	l.store.stats.Quarantined.Add(1)
 	if fn := l.store.onDamaged.Load(); fn != nil {
 		(*fn)(l)
@@ -267,7 +268,7 @@ func (l *Log) inPlace(b batch.Batch, after []byte, next, end int64) error {
 		wrong = h.BaseOffset() < b.NextOffset() && h.BaseOffset() >= next
 	}
 	epoch := int32(-1)
-	if chain := l.chain.Load(); chain != nil && !wrong {
+	if chain := l.chain.Load(); chain != nil && !wrong && !l.doubtful.Load() {
 		epoch = chain.EpochAt(b.BaseOffset())
 		wrong = epoch >= 0 && epoch != b.LeaderEpoch() && !l.config.Load().Compact
 	}
@@ -323,6 +324,22 @@ func (l *Log) Damaged() []Damage {
 		}
 	}
 	return list
+}
+
+// Finds is how often damage was found since the log was opened.
+func (l *Log) Finds() uint64 { return l.finds.Load() }
+
+// Lacks says that the log has not got all records of the offsets from one to
+// another, and is sure of it: they lie outside of what is local, or are known
+// to be damaged. What cannot be read may be there.
+func (l *Log) Lacks(from, to int64) bool {
+	o := l.offsets.load()
+	if l.Err() != nil {
+		return false // the next start may find it
+	}
+	return from < o.LocalStart || to > o.End || slices.ContainsFunc(l.Damaged(), func(d Damage) bool {
+		return !d.Whole && d.Start < to && from < d.End
+	})
 }
 
 // CheckAt looks through the segment that holds an offset, because somebody who

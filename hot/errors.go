@@ -29,6 +29,10 @@ var (
 	// (AppendOptions.MustJudge). Nothing was appended.
 	ErrUnjudged = errors.New("producers are not known without what is damaged")
 
+	// ErrBelowLocal is returned when what was derived without damaged records lacks
+	// some that are in the bucket alone by now (Log.Complete).
+	ErrBelowLocal = errors.New("producers lack records that are in the bucket alone")
+
 	// ErrRecordsTooLarge is returned when one append does not fit a segment
 	// (RECORD_LIST_TOO_LARGE).
 	ErrRecordsTooLarge = errors.New("records do not fit a segment")

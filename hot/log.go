@@ -54,6 +54,8 @@ type Log struct {
 
 	rederived uint64       // how often producers were derived again after a repair; guarded by maintMu
 	partial   atomic.Int64 // 1 + the first offset that producers and transaction indexes were derived without, 0 none
+	doubtful  atomic.Bool   // Log.Doubtful
+	finds     atomic.Uint64 // how often damage was found
 	snapAt    atomic.Int64 // newest producer snapshot, -1 when the state was empty then
 	deleted   atomic.Bool  // the partition was deleted
 	queued    atomic.Bool  // waits in the syncer's list

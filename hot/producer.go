@@ -266,6 +266,16 @@ func (ps *producers) firstUnstable(hw int64) int64 {
 	return first
 }
 
+// closeOpen forgets which transactions are open: none of their records is there
+// for anybody to read, and the markers of some may have gone with them. One that
+// goes on begins at its next record.
+func (ps *producers) closeOpen() {
+	for _, t := range ps.open {
+		ps.byID[t.producerID].txnFirst = -1
+	}
+	ps.open = nil
+}
+
 // heard makes now the append time of producers whose own is not known, so that
 // a restart can only lengthen the time they are remembered.
 func (ps *producers) heard(now int64) {

@@ -233,9 +233,13 @@ func (l *Log) restartAt(st partitionState, floor int64) error {
 		return err
 	}
 	l.logger().Warn("log is empty at its start: all that is on disk was deleted", "start", floor)
+	l.doubtful.Store(false) // about what is left
 	ps, err := l.replayOn(floor)
 	if err != nil {
 		return err
+	}
+	if !l.config.Load().Tiered || st.logStart >= floor {
+		ps.closeOpen()
 	}
 	next := newPartitionState(floor)
 	if len(ps.byID) > 0 {
@@ -404,7 +408,7 @@ func (r *recovery) begin(start int64, known bool) error {
 		return err
 	}
 	if err != nil && st.epochs > 1 || errors.Is(err, ErrCorrupt) || !known {
-		if c, err = r.chainBelow(start); err != nil {
+		if c, err = l.chainOn(start); err != nil {
 			return err
 		}
 	}
@@ -435,16 +439,6 @@ func (r *recovery) unbar(seg *segment, from int64) {
 		last.to, last.end = min(last.to, from), min(last.end, r.next)
 	}
 	seg.bad.Store(q)
-}
-
-func (r *recovery) chainBelow(start int64) (c lineage.Chain, err error) {
-	err = r.log.walkRange(0, start, func(b batch.Batch) error {
-		if b.LeaderEpoch() > c.Latest() {
-			c = c.Assign(b.LeaderEpoch(), b.BaseOffset())
-		}
-		return nil
-	})
-	return c, err
 }
 
 // segment scans one segment and says whether the scan goes on to the next.
@@ -546,7 +540,11 @@ func (r *recovery) passDamage(seg *segment, f vfs.File, x *indexer, at, size int
 		ranges = append(ranges, badRange{start: r.next, end: first, from: end, to: to})
 		x.pos, x.next, r.next = to, first, first
 		x.pending = r.log.config.Load().IndexIntervalBytes + 1
+		before := r.chain.Latest()
 		end, bad = r.scan(seg, f, x, to, size, txns)
+		if r.chain.EpochAt(first) != before {
+			r.log.doubtful.Store(true) // it began somewhere in what is damaged
+		}
 	}
 	if len(ranges) > 0 {
 		r.log.passed(ranges[0].start)

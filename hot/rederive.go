@@ -31,6 +31,24 @@ func (l *Log) passed(offset int64) {
 	}
 }
 
+// passedBelow notes that what derives from the log may have been derived without
+// damage that goes now, perhaps before this start: no file says. It needs
+// maintMu; the caller journals it.
+func (l *Log) passedBelow(offset int64) {
+	for _, s := range l.list() {
+		q := s.bad.Load()
+		if q == nil || s.base >= offset {
+			continue
+		}
+		for _, r := range q.ranges {
+			if r.start < offset {
+				l.passed(max(r.start, s.base))
+			}
+		}
+	}
+	l.saved.lacks = l.lacks()
+}
+
 // lacks is what the journal has for partial: never more than that.
 func (l *Log) lacks() uint32 {
 	at := l.partial.Load()
@@ -126,16 +144,68 @@ func (l *Log) rederive() error {
 
 // rederiveLocked needs appendMu, too.
 func (l *Log) rederiveLocked() error {
-	segs := l.list()
-	i := holding(segs, l.partial.Load()-1)
-	ps, err := l.replay(segs[i].base, l.walkKept)
+	segs, lacks := l.list(), l.partial.Load()-1
+	at := segs[holding(segs, lacks)].base
+	ps, err := l.replay(at, l.walkKept)
 	if err != nil {
 		return err
 	}
+	if lacks >= at {
+		return l.deriveOn(ps, at, false, nil)
+	}
+	// What it lacks is gone, and with it perhaps the ends of transactions that
+	// count as open there.
+	if l.offsets.load().LogStart < at {
+		return ErrBelowLocal
+	}
+	ps.closeOpen()
+	return l.deriveOn(ps, at, true, nil)
+}
+
+// CompleteFrom is Complete for a log of which the bucket has what was derived
+// without (ErrBelowLocal): snapshot is the producer state at an offset, nil when
+// there were no producers, and aborted are the aborted transactions whose markers
+// lie between the local start and there.
+func (l *Log) CompleteFrom(at int64, snapshot []byte, aborted []batch.AbortedTxn) error {
+	ps := newProducers()
+	if snapshot != nil {
+		var err error
+		if ps, _, err = decodeSnapshot(snapshot); err != nil {
+			return err
+		}
+	}
+	l.maintMu.Lock()
+	defer l.maintMu.Unlock()
+	l.appendMu.Lock()
+	defer l.appendMu.Unlock()
+	switch o := l.offsets.load(); {
+	case l.Err() != nil:
+		return l.Err()
+	case !l.Incomplete():
+		return nil
+	case at < o.LocalStart || at > o.End:
+		return fmt.Errorf("producers of offset %d, the log has %d to %d: %w", at, o.LocalStart, o.End, ErrOffsetOutOfRange)
+	case l.partial.Load() > at || l.damagedBut(nil):
+		return errLacks
+	}
+	ps.heard(l.store.now())
+	l.logger().Info("producers are taken from the bucket: they lacked what was damaged", "offset", at)
+	return l.deriveOn(ps, at, true, aborted)
+}
+
+// deriveOn derives again what follows from the producer state at an offset. With
+// fresh set that is not what the log's own files say. It needs maintMu and
+// appendMu.
+// Long: one order of writes, which a crash may end anywhere.
+func (l *Log) deriveOn(ps *producers, at int64, fresh bool, aborted []batch.AbortedTxn) error {
+	segs := l.list()
+	end := l.offsets.end.Load()
 	// All is read before anything is given up: what is derived now lacks less
 	// than nothing would.
-	end := l.offsets.end.Load()
-	if err := l.walkRangeBy(l.walkKept, segs[i].base, end, func(batch.Batch) error { return nil }); err != nil {
+	if err := l.walkRangeBy(l.walkKept, at, end, func(batch.Batch) error { return nil }); err != nil {
+		return err
+	}
+	if err := l.settleChain(); err != nil {
 		return err
 	}
 	// The journal may say that there was no producer.
@@ -143,29 +213,49 @@ func (l *Log) rederiveLocked() error {
 	if err := errors.Join(l.store.journal.put(keyOf(l.part), l.saved), l.store.journal.sync()); err != nil {
 		return l.fail("writing the journal", err)
 	}
-	if err := l.dropSnapshots(segs[i].base); err != nil {
+	above := at
+	if fresh {
+		above = segs[0].base - 1
+	}
+	if err := l.dropSnapshots(above); err != nil {
 		return l.fail("removing producer snapshots", err)
 	}
+	if fresh {
+		if err := vfs.WriteFileAtomic(l.store.fs, l.path(at, snapshotExt), ps.encode(at)); err != nil {
+			return l.fail("writing a producer snapshot", err)
+		}
+		l.spare = at // unless it is a segment's the next checkpoint replaces it
+	}
 	l.rederived++ // what a checkpoint captured before is void
-	for ; i < len(segs); i++ {
-		txns, err := ps.applySegment(segs[i], l.walkKept, end)
-		if err != nil {
-			return err
+	walk, deleted := l.walkDeleted(ps, at)
+	for i, seg := range segs {
+		next := l.endOf(segs, i)
+		txns := slices.DeleteFunc(slices.Clone(aborted), func(t batch.AbortedTxn) bool {
+			return t.LastOffset < seg.base || t.LastOffset >= min(next, at)
+		})
+		if next > at {
+			more, err := ps.applyFrom(seg, walk, max(seg.base, at), end)
+			if err != nil {
+				return err
+			}
+			txns = append(txns, more...)
 		}
-		if err := l.unionTxns(segs[i], txns); err != nil {
-			return l.fail("writing a transaction index", err)
+		if next > at || len(txns) > 0 {
+			if err := l.unionTxns(seg, txns); err != nil {
+				return l.fail("writing a transaction index", err)
+			}
 		}
-		if i+1 == len(segs) {
-			break
+		if next <= at || i+1 == len(segs) {
+			continue
 		}
-		next := segs[i+1].base
 		b := ps.encode(next)
-		if s := segs[i].sealing.Load(); s != nil {
+		if s := seg.sealing.Load(); s != nil {
 			s.snapshot = b
 		} else if err := l.writeSnapshot(next, b); err != nil {
 			return l.fail("writing a producer snapshot", err)
 		}
 	}
+	deleted()
 	ps.heard(l.store.now())
 	l.snapAt.Store(0)
 	l.setProducers(ps)
@@ -176,6 +266,32 @@ func (l *Log) rederiveLocked() error {
 		return l.fail("writing the journal", err)
 	}
 	return l.needTailLocked() // for a checkpoint to find
+}
+
+// walkDeleted is walkKept for deriving on from an offset: when damage is passed
+// that was deleted, transactions that are open at the local start are no longer
+// open there (closeOpen). end is to be called when all was walked.
+func (l *Log) walkDeleted(ps *producers, at int64) (walk walkFunc, end func()) {
+	start, passes := l.offsets.load().LocalStart, false
+	for _, s := range l.list() {
+		if q := s.bad.Load(); q != nil {
+			passes = passes || slices.ContainsFunc(q.ranges, func(r badRange) bool { return r.end > at && r.end <= start })
+		}
+	}
+	end = func() {
+		if passes {
+			ps.closeOpen()
+		}
+		passes = false
+	}
+	return func(seg *segment, from, to int64, fn func(batch.Batch) error) error {
+		return l.walkKept(seg, from, to, func(b batch.Batch) error {
+			if b.LastOffset() >= start {
+				end()
+			}
+			return fn(b)
+		})
+	}, end
 }
 
 // dropSnapshots makes the snapshots of what lies above an offset invalid. Those

@@ -243,6 +243,17 @@ func TestRetentionThatTakesTheLastDamageBringsBackTheRest(t *testing.T) {
 	if len(l.Damaged()) != 0 || l.Incomplete() || !known() {
 		t.Fatalf("damage %+v, incomplete %t", l.Damaged(), l.Incomplete())
 	}
+	// The end of a transaction has gone with it.
+	if l.LastStable() != l.HighWatermark() {
+		t.Fatalf("last stable offset %d, watermark %d", l.LastStable(), l.HighWatermark())
+	}
+	s.Abandon()
+	s = openStore(t, x.disk, "data")
+	l = openLog(t, s, smallSegments)
+	l.SetHighWatermark(l.Offsets().End)
+	if _, err := l.Producers(); err != nil || l.LastStable() != l.HighWatermark() || l.Incomplete() {
+		t.Fatalf("after a start: last stable offset %d, watermark %d, %v", l.LastStable(), l.HighWatermark(), err)
+	}
 }
 
 // TestDamagedLengthTakesNoRoom has a batch claim to be as long as the rest of a large segment.

@@ -39,6 +39,7 @@ func (l *Log) advanceStart(off int64) (moved bool, err error) {
 	if hw := l.hw.Load(); off > hw {
 		return false, fmt.Errorf("log start %d would pass the high watermark %d: %w", off, hw, ErrOffsetOutOfRange)
 	}
+	l.passedBelow(off)
 	l.saved.logStart = off
 	if err := errors.Join(l.store.journal.put(keyOf(l.part), l.saved), l.store.journal.sync()); err != nil {
 		return false, l.failUnlessFull("writing the journal", err)
@@ -78,8 +79,8 @@ func (l *Log) Retain(now int64) (Retained, error) {
 	}
 	if err == nil {
 		// Perhaps the last of the damage went. What is found damaged on the way is
-		// told like any other.
-		if err = l.complete(); errors.Is(err, ErrCorrupt) {
+		// told like any other, and what is in the bucket alone is for who can ask it.
+		if err = l.complete(); errors.Is(err, ErrCorrupt) || errors.Is(err, ErrBelowLocal) {
 			err = nil
 		}
 	}
@@ -213,6 +214,7 @@ func (l *Log) dropFirst(n int) (Retained, error) {
 		return r, nil
 	}
 	to := segs[n].base
+	l.passedBelow(to)
 	if err := l.raiseRecovery(to); err != nil {
 		return r, err
 	}

@@ -216,7 +216,7 @@ func (l *Log) dropBeyond(i int, pos, off int64) error {
 	if l.partial.Load() > 0 && !l.damagedBut(nil) {
 		err = l.rederiveLocked() // the last of the damage went, if there is no more
 	}
-	if errors.Is(err, ErrCorrupt) {
+	if errors.Is(err, ErrCorrupt) || errors.Is(err, ErrBelowLocal) {
 		err = l.reloadProducers()
 	}
 	if err != nil {
@@ -288,6 +288,7 @@ func (l *Log) ResetTo(off int64, chain lineage.Chain, snapshot []byte) error {
 		return err
 	}
 	chain = chain.TruncateEnd(off)
+	l.doubtful.Store(false) // the caller knows
 	old := l.offsets.load()
 	// A crash in the middle must find a shorter log, not a recovery point
 	// beyond its end.

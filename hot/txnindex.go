@@ -223,7 +223,12 @@ func (s *segment) rebuildTxnsBy(replay func(int64) (*producers, error), walk wal
 // applySegment takes the batches of a segment below offset to, and returns the
 // transactions that end there aborted.
 func (ps *producers) applySegment(s *segment, walk walkFunc, to int64) (txns []batch.AbortedTxn, err error) {
-	err = walk(s, s.base, to, func(b batch.Batch) error {
+	return ps.applyFrom(s, walk, s.base, to)
+}
+
+// applyFrom is applySegment for batches from an offset on.
+func (ps *producers) applyFrom(s *segment, walk walkFunc, from, to int64) (txns []batch.AbortedTxn, err error) {
+	err = walk(s, from, to, func(b batch.Batch) error {
 		if !b.HasProducer() {
 			return nil
 		}
