@@ -34,6 +34,7 @@ type fetchTarget struct {
 	lastFetchedEpoch int32
 	logStart         int64              // of a follower
 	complaint        *replica.Complaint // of a follower, nil: none
+	missing          int64              // where what a broker with damage asks for ends; 0: it asks for nothing
 	inSession        *sessionPart
 	told             int64 // high watermark that the session's last answer told; -1: none
 
@@ -47,6 +48,7 @@ type fetchTarget struct {
 	wasCold   bool          // read from the bucket
 	include   bool
 	known     bool // res holds the partition's offsets
+	absent    bool // what is missing is not here either
 }
 
 // fetchOp is the scratch of one fetch, pooled.
@@ -284,7 +286,7 @@ func (s *Server) fetchOnce(r *request, op *fetchOp, minBytes, maxBytes int, dead
 // readOne reads one partition from its local log, or notes that it is cold.
 func (s *Server) readOne(r *request, op *fetchOp, t *fetchTarget, left int, minOne bool) {
 	t.res, t.code, t.cold, t.wasCold, t.known, t.leader = replica.ReadResult{}, codeNone, 0, false, false, noLeader
-	t.held, t.preferred = 0, replica.NoReplica
+	t.held, t.preferred, t.absent = 0, replica.NoReplica, false
 	p, err := s.lookup(t.key, r.version >= 13)
 	if err != nil {
 		s.fetchError(r, op, t, err)
@@ -296,6 +298,7 @@ func (s *Server) readOne(r *request, op *fetchOp, t *fetchTarget, left int, minO
 		left, minOne = 0, false // the offsets alone
 	}
 	t.res, err = p.Read(op.readRequest(t, left, minOne))
+	t.absent = t.res.Absent
 	if counts && t.res.Records != nil {
 		op.counted += t.res.Records.Len()
 		s.followers.Take(t.res.Records.Len())
@@ -310,7 +313,7 @@ func (op *fetchOp) readRequest(t *fetchTarget, left int, minOne bool) replica.Re
 	return replica.ReadRequest{
 		Offset: t.offset, MaxBytes: min(int(max(t.maxBytes, 0)), left), MinOne: minOne, Isolation: op.req.IsolationLevel,
 		CurrentEpoch: t.currentEpoch, LastFetchedEpoch: t.lastFetchedEpoch, ReplicaID: op.replica, ReplicaEpoch: op.brokerEpoch,
-		AnyReplica: op.req.Version >= 11, LogStart: t.logStart, Complaint: t.complaint,
+		AnyReplica: op.req.Version >= 11, LogStart: t.logStart, Complaint: t.complaint, Missing: t.missing,
 	}
 }
 
@@ -414,6 +417,7 @@ func (op *fetchOp) fromRequest() {
 				currentEpoch: p.CurrentLeaderEpoch, lastFetchedEpoch: p.LastFetchedEpoch,
 			}
 			target.logStart, target.complaint = p.LogStartOffset, complaintOf(p)
+			target.missing, _ = peer.Int64(&p.UnknownTags, peer.TagMissing)
 			if at, again := op.find(target.key); again {
 				op.targets[at] = target
 				continue

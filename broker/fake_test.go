@@ -112,6 +112,7 @@ type fakePartition struct {
 	lastFetch  []replica.ReadRequest
 	preferred  map[string]int32 // by rack
 	remoteEnd  int64            // told to replicas when above 0
+	lacks      int64            // what is missing elsewhere is not here either from this offset on; 0: it is
 	released   int
 	handed     int
 }
@@ -186,10 +187,11 @@ func (p *fakePartition) Read(r replica.ReadRequest) (replica.ReadResult, error) 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.lastFetch = append(p.lastFetch, r)
+	absent := p.lacks > 0 && r.Missing > p.lacks
 	if p.err != nil {
-		return replica.ReadResult{}, p.err
+		return replica.ReadResult{Absent: absent}, p.err
 	}
-	res := replica.ReadResult{HighWatermark: p.end - p.hwLag, LastStable: p.end - p.hwLag, LogStart: p.logStart, Diverging: p.diverging, RemoteEnd: p.remoteEnd}
+	res := replica.ReadResult{Absent: absent, HighWatermark: p.end - p.hwLag, LastStable: p.end - p.hwLag, LogStart: p.logStart, Diverging: p.diverging, RemoteEnd: p.remoteEnd}
 	if p.diverging != nil {
 		return res, nil
 	}

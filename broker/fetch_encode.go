@@ -12,7 +12,7 @@ import (
 //	topic: name (–v12) or id (v13+) · partitions · v12+: tags
 //	partition: index i32, error i16, high watermark i64, last stable i64, v5+: log start i64,
 //	           aborted transactions (nullable), v11+: preferred replica i32, records,
-//	           v12+: tags (diverging epoch as tag 0, current leader as tag 1, to replicas the remote end)
+//	           v12+: tags (diverging epoch as tag 0, current leader as tag 1, to replicas the remote end, to a broker with damage that it is here, too)
 func (s *Server) encodeFetch(p *reply, r *request, op *fetchOp) {
 	v, flexible := r.version, r.flexible
 	p.begin(r.corr, flexible)
@@ -134,6 +134,9 @@ func appendFetchTags(b []byte, t *fetchTarget) []byte {
 	if remote {
 		n++
 	}
+	if t.absent {
+		n++
+	}
 	b = append(b, n)
 	if d := t.res.Diverging; d != nil {
 		b = append(b, 0, 13)
@@ -146,6 +149,9 @@ func appendFetchTags(b []byte, t *fetchTarget) []byte {
 	}
 	if remote {
 		b = peer.AppendInt64(b, peer.TagRemoteEnd, t.res.RemoteEnd)
+	}
+	if t.absent {
+		b = peer.AppendInt64(b, peer.TagAbsent, t.missing)
 	}
 	return b
 }

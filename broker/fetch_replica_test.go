@@ -104,6 +104,30 @@ func TestFollowerLearnsTheRemoteEndWhenItMoves(t *testing.T) {
 	}
 }
 
+func TestWhoLacksWhatIsMissingElsewhereSaysSo(t *testing.T) {
+	s := startServer(t, nil)
+	id := s.parts.add("events", 1)
+	p := s.parts.byName["events"][0]
+	p.set(func() { p.end, p.lacks = 20, 10 })
+	c := dial(t, s.addr)
+	ask := func(missing int64) (end int64, absent bool) {
+		q := fetchRequest(17, "", id, wanted{offset: 5})
+		if missing != 0 {
+			peer.SetInt64(&q.Topics[0].Partitions[0].UnknownTags, peer.TagMissing, missing)
+		}
+		got := c.ask(q).(*kmsg.FetchResponse).Topics[0].Partitions[0]
+		return peer.Int64(&got.UnknownTags, peer.TagAbsent)
+	}
+	for _, err := range []error{nil, replica.ErrNotLeader} { // who does not lead can say so, too
+		p.set(func() { p.err = err })
+		for missing, want := range map[int64]bool{0: false, 8: false, 12: true} {
+			if end, absent := ask(missing); absent != want || absent && end != missing {
+				t.Errorf("missing up to %d, error %v: absent %t, up to %d", missing, err, absent, end)
+			}
+		}
+	}
+}
+
 func TestFollowersLogEndWakesItsFetch(t *testing.T) {
 	s := startServer(t, nil)
 	id := s.parts.add("events", 1)

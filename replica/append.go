@@ -49,7 +49,7 @@ func (p *Partition) appendLeading(records []byte, r AppendRequest) (Appended, in
 	}
 	h, err := p.log.Append(v.Bytes, hot.AppendOptions{
 		LeaderEpoch: role.epoch, Origin: origin, Now: r.Now, TxnVerified: r.TxnVerified, TxnGuard: r.TxnGuard, TxnV2: r.TxnV2,
-		MustJudge: !p.damage.hopeless.Load(),
+		MustJudge: true, Excused: p.damage.excused(role.epoch),
 	})
 	if errors.Is(err, hot.ErrUnjudged) {
 		return Appended{}, 0, ErrNotLeader // before it knows producers again; whoever sent it is to send it again

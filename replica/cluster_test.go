@@ -504,8 +504,11 @@ func (x *clusterPeer) read(r *kmsg.FetchRequest, w *Waiter) (resp *kmsg.FetchRes
 				Offset: a.FetchOffset, MaxBytes: int(a.PartitionMaxBytes), MinOne: true, CurrentEpoch: a.CurrentLeaderEpoch,
 				LastFetchedEpoch: a.LastFetchedEpoch, ReplicaID: r.ReplicaState.ID, ReplicaEpoch: r.ReplicaState.Epoch,
 				LogStart:  a.LogStartOffset,
-				Complaint: &Complaint{Damaged: tagged(&a.UnknownTags, peer.TagDamaged), Refused: tagged(&a.UnknownTags, peer.TagRefused)}, AnyReplica: true,
+				Complaint: &Complaint{Damaged: tagged(&a.UnknownTags, peer.TagDamaged), Refused: tagged(&a.UnknownTags, peer.TagRefused)}, AnyReplica: true, Missing: tagged(&a.UnknownTags, peer.TagMissing),
 			})
+			if res.Absent {
+				peer.SetInt64(&out.UnknownTags, peer.TagAbsent, tagged(&a.UnknownTags, peer.TagMissing))
+			}
 			damaged := tagged(&a.UnknownTags, peer.TagDamaged)
 			if a.UnknownTags = (kmsg.Tags{}); damaged != NoOffset { // refusals are said once
 				peer.SetInt64(&a.UnknownTags, peer.TagDamaged, damaged)

@@ -1,20 +1,15 @@
 package replica
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kmsg"
-
 	"github.com/varvelog/varve/hot"
-	"github.com/varvelog/varve/hot/batch"
-	"github.com/varvelog/varve/meta"
 	"github.com/varvelog/varve/replica/isr"
 )
 
@@ -26,14 +21,47 @@ import (
 type damageState struct {
 	from      atomic.Int64 // the first damaged offset, NoOffset when there is none
 	mending   atomic.Bool  // a goroutine is at it
-	stepBack  atomic.Bool  // the leader wants another one, with its next wish
-	hopeless  atomic.Bool  // nobody has what is damaged: the partition goes on without, and takes what may be a repeat for new
-	suspected atomic.Int64 // when a follower's complaint was last looked into, steady milliseconds
+	wake      atomic.Pointer[chan struct{}]
+	asked     atomic.Pointer[inquiry] // the newest
+	verdict   atomic.Pointer[inquiry] // one in which everybody said no: the partition goes on without, and takes what may be a repeat for new
+	stepBack  atomic.Bool             // the leader wants another one, with its next wish
+	suspected atomic.Int64            // when a follower's complaint was last looked into, steady milliseconds
 }
 
 func (s *damageState) init() {
 	s.from.Store(NoOffset)
 	s.suspected.Store(math.MinInt64 / 2)
+}
+
+// inquiry is one round of asking everybody for what is damaged here. What came of it holds for the leadership in which it was
+// made, and for what was known to be damaged then: who leads later asks again.
+type inquiry struct {
+	epoch int32  // NoEpoch: this broker did not lead
+	finds uint64 // hot.Log.Finds
+	waits string // who may have it and did not give it, or could not be asked
+}
+
+// inquire begins an inquiry of this moment.
+func (p *Partition) inquire() inquiry {
+	q := inquiry{epoch: NoEpoch, finds: p.log.Finds()}
+	if r := p.role.Load(); r.err == nil {
+		q.epoch = r.epoch
+	}
+	return q
+}
+
+// holds says that nothing has changed since.
+func (q *inquiry) holds(p *Partition) bool {
+	now := p.inquire()
+	return q != nil && q.epoch == now.epoch && q.finds == now.finds
+}
+
+// excused is what goes with an append in a leader epoch: hot.AppendOptions.Excused.
+func (s *damageState) excused(epoch int32) uint64 {
+	if v := s.verdict.Load(); v != nil && v.epoch == epoch {
+		return v.finds + 1
+	}
+	return 0
 }
 
 const (
@@ -64,7 +92,11 @@ func (m *Manager) damaged(log *hot.Log) {
 
 // lookAtDamage takes what is damaged into account and has it mended.
 func (p *Partition) lookAtDamage() {
-	if len(p.noteDamage()) == 0 && !p.log.Incomplete() || !p.damage.mending.CompareAndSwap(false, true) {
+	if len(p.noteDamage()) == 0 && !p.log.Incomplete() {
+		return
+	}
+	if !p.damage.mending.CompareAndSwap(false, true) {
+		p.hastenMending()
 		return
 	}
 	m := p.m
@@ -80,6 +112,18 @@ func (p *Partition) lookAtDamage() {
 			p.lookAtDamage() // found as the last was mended
 		}
 	})
+}
+
+// hastenMending ends a pause between two rounds when the last one was of another leadership, or of other damage.
+func (p *Partition) hastenMending() {
+	wake := p.damage.wake.Load()
+	if wake == nil || p.damage.asked.Load().holds(p) {
+		return
+	}
+	select {
+	case *wake <- struct{}{}:
+	default:
+	}
 }
 
 // noteDamage lists what is damaged and still wanted, and lets the fetcher tell the leader what that changes.
@@ -103,32 +147,40 @@ func (p *Partition) damagedFrom() int64 { return p.damage.from.Load() }
 
 // mend tries until nothing is damaged any more.
 func (p *Partition) mend(ctx context.Context) {
+	wake := make(chan struct{}, 1)
+	p.damage.wake.Store(&wake)
 	pause := mendRetryMin
 	for tries := 1; ; tries++ {
-		var failed error
-		before := p.noteDamage()
-		for _, d := range before {
-			failed = errors.Join(failed, p.mendRange(ctx, d))
-		}
+		q, before := p.inquire(), p.noteDamage()
+		waits, failed := p.mendAll(ctx, before)
 		left := p.noteDamage()
 		if len(left) == 0 && failed == nil {
-			failed = p.log.Complete()
+			waits, failed = p.complete(ctx)
 		}
+		q.waits = strings.Join(waits, ", ")
+		last := p.damage.asked.Swap(&q)
 		switch {
 		case p.role.Load().final():
 			return
 		case len(left) == 0 && failed == nil:
 			p.mended()
 			return
+		case !q.holds(p): // more was found, or somebody else leads: nobody was asked for that
+			if pause = mendRetryMin; q.finds != p.log.Finds() {
+				continue
+			}
 		case failed != nil:
-			p.notMended(tries, left, failed)
-		case damagedBytes(left) < damagedBytes(before): // on with the rest, or what was found meanwhile
+			p.notMended(tries, left, &q, last, failed)
+		case damagedBytes(left) < damagedBytes(before): // on with the rest
 			continue
 		}
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
 			pause = min(2*pause, mendRetryMax)
+		case <-wake:
+			timer.Stop()
+			pause = mendRetryMin
 		case <-ctx.Done():
 			timer.Stop()
 			return
@@ -136,20 +188,33 @@ func (p *Partition) mend(ctx context.Context) {
 	}
 }
 
+// mendAll mends what it can, and names who may have the rest: nobody when everybody was asked and has not got it.
+func (p *Partition) mendAll(ctx context.Context, list []hot.Damage) (waits []string, failed error) {
+	down := make(map[int32]bool)
+	for _, d := range list {
+		w, err := p.mendRange(ctx, d, down)
+		waits, failed = append(waits, w...), errors.Join(failed, err)
+	}
+	slices.Sort(waits)
+	return slices.Compact(waits), failed
+}
+
 // notMended sees to what cannot be mended for now.
-func (p *Partition) notMended(tries int, left []hot.Damage, failed error) {
-	if tries == 1 || tries%64 == 0 {
+func (p *Partition) notMended(tries int, left []hot.Damage, q, last *inquiry, failed error) {
+	if tries == 1 || tries%64 == 0 || last != nil && last.waits != q.waits {
 		start, end := NoOffset, NoOffset
 		if len(left) > 0 {
 			start, end = left[0].Start, left[0].End
 		}
-		p.logger().Error("damage is not mended yet: its offsets are refused, all others are served", "ranges", len(left), "start", start, "end", end, "err", failed)
-	}
-	if tries >= mendTries {
-		p.damage.hopeless.Store(true)
+		p.logger().Error("damage is not mended yet: its offsets are refused, all others are served",
+			"ranges", len(left), "start", start, "end", end, "waits_for", q.waits, "err", failed)
 	}
 	switch {
 	case p.role.Load().err == nil:
+		if q.waits == "" && q.epoch != NoEpoch && !p.damage.verdict.Load().holds(p) {
+			p.logger().Error("nobody has what is damaged: producers are known without it, and a repeat of what lies there will be taken for new", "leader_epoch", q.epoch)
+			p.damage.verdict.Store(q)
+		}
 		if tries >= mendTries {
 			p.damage.stepBack.Store(true)
 			p.m.proposals.add(p)
@@ -165,7 +230,7 @@ func (p *Partition) mended() {
 	if p.log.Incomplete() { // found since
 		return
 	}
-	p.damage.hopeless.Store(false)
+	p.damage.verdict.Store(nil)
 	if p.unfit.Load() != nil {
 		p.m.again(p.id)
 	}
@@ -212,156 +277,6 @@ func damagedBytes(list []hot.Damage) (n int64) {
 		n += d.Bytes
 	}
 	return n
-}
-
-// mendRange fetches the records of one damaged range and puts them in its place. Only what is committed here is taken: those
-// records are the same everywhere. What lies above the watermark is the leader's to send again, after a truncation, or
-// passes the watermark.
-func (p *Partition) mendRange(ctx context.Context, d hot.Damage) error {
-	switch {
-	case d.Whole:
-		if err := p.log.LookAgain(d); err != nil {
-			return fmt.Errorf("look through the segment of offsets %d to %d: %w", d.Start, d.End, err)
-		}
-		return nil
-	case d.End > p.log.HighWatermark():
-		return fmt.Errorf("offsets %d to %d are not committed here: %w", d.Start, d.End, errNoSource)
-	case d.Bytes > p.m.mendMax:
-		return fmt.Errorf("%d bytes: %w", d.Bytes, errNotInPlace)
-	}
-	release, err := p.m.mendRoom(ctx, d.Bytes)
-	if err != nil {
-		return err
-	}
-	defer release()
-	ctx, cancel := context.WithTimeout(ctx, mendLimit)
-	defer cancel()
-	failed, unfit := errNoSource, false
-	for _, from := range p.sources(d) {
-		records, err := from.fetch(ctx, d)
-		if err == nil {
-			err = p.log.Repair(d, records)
-			unfit = unfit || errors.Is(err, hot.ErrNotContiguous)
-		}
-		if err == nil {
-			p.logger().Info("damage was mended", "start", d.Start, "end", d.End, "from", from.name, "cause", d.Err)
-			return nil
-		}
-		failed = errors.Join(failed, fmt.Errorf("from %s: %w", from.name, err))
-	}
-	if unfit {
-		failed = errors.Join(failed, errNotInPlace)
-	}
-	return failed
-}
-
-// source is where sound records may be had.
-type source struct {
-	name  string
-	fetch func(context.Context, hot.Damage) ([]byte, error)
-}
-
-// sources are the bucket, the leader, then whoever else is a replica, in-sync ones first.
-func (p *Partition) sources(d hot.Damage) []source {
-	var list []source
-	if p.inBucket(d.Start) && p.inBucket(d.End-1) {
-		list = append(list, source{"the bucket", p.fromBucket})
-	}
-	img := p.m.deps.Meta.Image()
-	_, state := img.PartitionByID(p.id.ID, p.id.Index)
-	if state == nil || p.m.deps.Peers == nil {
-		return list
-	}
-	seen := []int32{p.m.config.NodeID}
-	for _, ids := range [][]int32{{state.Leader}, state.ISR, state.Replicas} {
-		for _, id := range ids {
-			b, ok := img.Brokers[id]
-			if !ok || b.Fenced || slices.Contains(seen, id) {
-				continue
-			}
-			seen = append(seen, id)
-			list = append(list, source{fmt.Sprintf("broker %d", id), func(ctx context.Context, d hot.Damage) ([]byte, error) { return p.fromBroker(ctx, b, d) }})
-		}
-	}
-	return list
-}
-
-func (p *Partition) fromBucket(ctx context.Context, d hot.Damage) ([]byte, error) {
-	return gather(d, func(at int64) ([]byte, error) {
-		chunk, err := p.remote.Read(ctx, at, mendFetchMax, d.End)
-		if err != nil {
-			return nil, err
-		}
-		defer chunk.Release()
-		return bytes.Clone(chunk.Bytes()), nil
-	})
-}
-
-// fromBroker reads as a consumer does: whoever is asked shows what is committed there, and checks it.
-func (p *Partition) fromBroker(ctx context.Context, b meta.Broker, d hot.Damage) ([]byte, error) {
-	peer, err := p.m.deps.Peers.Dial(ctx, b)
-	if err != nil {
-		return nil, err
-	}
-	defer peer.Close()
-	return gather(d, func(at int64) ([]byte, error) {
-		r := kmsg.NewFetchRequest()
-		r.Version, r.SessionEpoch, r.MaxBytes = fetchVersion, -1, mendFetchMax
-		part := kmsg.NewFetchRequestTopicPartition()
-		part.Partition, part.FetchOffset, part.PartitionMaxBytes = p.id.Index, at, mendFetchMax
-		topic := kmsg.NewFetchRequestTopic()
-		topic.TopicID, topic.Partitions = p.id.ID, []kmsg.FetchRequestTopicPartition{part}
-		r.Topics = []kmsg.FetchRequestTopic{topic}
-		resp, err := peer.Fetch(ctx, &r)
-		if err != nil {
-			return nil, err
-		}
-		if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
-			return nil, fmt.Errorf("%w: the answer, code %d, is not of one partition", errNoSource, resp.ErrorCode)
-		}
-		got := &resp.Topics[0].Partitions[0]
-		if got.ErrorCode != 0 {
-			return nil, fmt.Errorf("%w: code %d", errNoSource, got.ErrorCode)
-		}
-		return got.RecordBatches, nil
-	})
-}
-
-// gather collects the batches of a damaged range, checked, from reads that give whole batches from an offset on and perhaps more
-// than that. There is no more of them than what they are for.
-func gather(d hot.Damage, read func(at int64) ([]byte, error)) ([]byte, error) {
-	all := make([]byte, 0, d.Bytes)
-	for at := d.Start; at < d.End; {
-		b, err := read(at)
-		if err != nil {
-			return nil, err
-		}
-		before := at
-		for len(b) > 0 && at < d.End {
-			one, rest, err := batch.Next(b)
-			if errors.Is(err, batch.ErrShort) {
-				break
-			}
-			if err == nil {
-				err = one.VerifyCRC()
-			}
-			if err != nil {
-				return nil, err
-			}
-			if one.BaseOffset() >= d.End { // compaction has taken the rest
-				return all, nil
-			}
-			if one.BaseOffset() < at || one.NextOffset() > d.End || int64(len(all)+len(one)) > d.Bytes {
-				return nil, fmt.Errorf("batch of offsets %d to %d for the damage from %d to %d: %w", one.BaseOffset(), one.LastOffset(), d.Start, d.End, hot.ErrNotContiguous)
-			}
-			all = append(all, one...)
-			at, b = one.NextOffset(), rest
-		}
-		if at == before {
-			return nil, fmt.Errorf("%w: nothing at offset %d", errNoSource, at)
-		}
-	}
-	return all, nil
 }
 
 // beginAnew empties a follower's log that cannot be mended, once the controller counts on it no more: the leader has been told

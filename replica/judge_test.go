@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -43,15 +44,14 @@ func TestLeaderDoesNotTakeWhatItCannotJudge(t *testing.T) {
 		_, err := p.Append(slices.Clone(b.Bytes()), AppendRequest{Acks: 1, Version: 12, Now: now()})
 		return err
 	}
-	p.damage.hopeless.Store(false)
-	if err := send(7); !errors.Is(err, ErrNotLeader) {
-		t.Fatalf("it may be a repeat of what is damaged: %v", err)
-	}
 	if err := send(-1); err != nil {
 		t.Fatalf("there is nothing to judge: %v", err)
 	}
-	c.wait("nobody to have what is damaged", p.damage.hopeless.Load)
+	c.wait("nobody to have what is damaged", func() bool { return p.damage.verdict.Load().holds(p) })
 	m.must(send(8))
+	if epoch := p.leadership.Load().Epoch; p.damage.excused(epoch) == 0 || p.damage.excused(epoch+1) != 0 {
+		t.Fatal("the verdict is not that of one leadership")
+	}
 
 	// With somebody else in sync it does not lead at all, until it is whole.
 	l := *p.leadership.Load()
@@ -68,10 +68,72 @@ func TestLeaderDoesNotTakeWhatItCannotJudge(t *testing.T) {
 	}
 	m.must(p.log.Repair(p.log.Damaged()[0], sound))
 	p.lookAtDamage()
-	c.wait("the log to be whole", func() bool { return !p.log.Incomplete() && !p.damage.hopeless.Load() })
+	c.wait("the log to be whole", func() bool { return !p.log.Incomplete() && p.damage.verdict.Load() == nil })
 	m.must(send(9))
 	if p.cannotJudge(isr.Leadership{ISR: []int32{1, 2}}) {
 		t.Fatal("it knows all producers again")
+	}
+}
+
+// judged appends a batch of a producer that nobody has heard of.
+func judged(p *Partition, producer int64) error {
+	b := batch.NewBuilder(batch.Options{Producer: &batch.Producer{ID: producer}})
+	if err := b.Append(now(), nil, []byte("value"), nil); err != nil {
+		return err
+	}
+	_, err := p.Append(slices.Clone(b.Bytes()), AppendRequest{Acks: 1, Version: 12, Now: now()})
+	return err
+}
+
+// TestLeaderConcludesNothingFromWhoCannotBeAsked has the only other replica be away while the leader's copy is damaged, then come
+// back with what is missing, or as damaged as the leader.
+func TestLeaderConcludesNothingFromWhoCannotBeAsked(t *testing.T) {
+	for _, sound := range []bool{true, false} {
+		t.Run(fmt.Sprintf("sound=%t", sound), func(t *testing.T) {
+			c := startCluster(t, 2, hot.Fsync, nil)
+			c.topic("events", []int32{1, 2}, "min.insync.replicas", "1")
+			acked := make(map[int64]string)
+			c.produceAll("events", 20, acked)
+			c.inSync("events", 2)
+			a, b := c.nodes[0], c.nodes[1]
+			other := c.held(2, "events")
+			c.wait("the follower to know the watermark", func() bool { return other.log.HighWatermark() == 20 })
+			if !sound {
+				b.rot(other, 5)
+			}
+			b.kill(false, 0)
+			c.wait("1 to be in sync alone", func() bool { return slices.Equal(c.state("events").ISR, []int32{1}) })
+			p := c.held(1, "events")
+			a.rot(p, 5)
+			a.kill(false, 0)
+			a.boot(false)
+			c.leader("events")
+			p = c.held(1, "events")
+			// Several rounds, in none of which broker 2 could say anything.
+			for range 4 {
+				last := p.damage.asked.Load()
+				c.wait("another round", func() bool { q := p.damage.asked.Load(); return q != nil && q != last && q.epoch != NoEpoch })
+				if q := p.damage.asked.Load(); q.waits != "broker 2" {
+					t.Fatalf("asked %+v", q)
+				}
+				if err := judged(p, 7); !errors.Is(err, ErrNotLeader) {
+					t.Fatalf("it may be a repeat of what is damaged: %v", err)
+				}
+			}
+			b.boot(false)
+			if sound {
+				c.wait("the damage to be mended", func() bool { return !p.log.Incomplete() && len(p.log.Damaged()) == 0 })
+				if p.damage.verdict.Load() != nil {
+					t.Fatal("somebody had what was damaged")
+				}
+			} else {
+				c.wait("everybody to have said no", func() bool { return p.damage.verdict.Load().holds(p) })
+				if !p.log.Incomplete() {
+					t.Fatal("it was nowhere, and is here")
+				}
+			}
+			c.wait("batches of producers to be taken", func() bool { return judged(p, 8) == nil })
+		})
 	}
 }
 

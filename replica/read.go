@@ -15,7 +15,16 @@ import (
 // watermark and for the in-sync set. The leader epoch is checked before the replica is looked up (KAFKA-14078).
 //
 // It never blocks on the bucket. The offsets in the result are set even when the error is ErrOffsetOutOfRange.
+//
+// Of what is Missing elsewhere it says whether it is Absent here, whatever else it answers.
 func (p *Partition) Read(r ReadRequest) (ReadResult, error) {
+	absent := r.Missing > 0 && p.log.Lacks(r.Offset, r.Missing)
+	res, err := p.read(r)
+	res.Absent = absent
+	return res, err
+}
+
+func (p *Partition) read(r ReadRequest) (ReadResult, error) {
 	err := p.admitReader(r)
 	if err != nil {
 		return nothingRead, err
@@ -188,6 +197,9 @@ func (p *Partition) admit(currentEpoch int32) error {
 // diverging compares the reader's last record with this log's lineage (KIP-595's check, for consumers and replicas alike).
 func (p *Partition) diverging(r ReadRequest, o hot.Offsets) (*Diverging, error) {
 	epoch, end := p.log.Lineage().EndOffsetFor(r.LastFetchedEpoch, o.End)
+	if p.log.Doubtful() && epoch != NoEpoch && epoch != p.log.LatestEpoch() {
+		return nil, ErrOffsetNotAvailable // until the damage that hides where the epoch ended is mended
+	}
 	switch {
 	case epoch == NoEpoch || end == NoOffset || r.Offset < o.LogStart:
 		return nil, ErrOffsetOutOfRange

@@ -71,6 +71,7 @@ type ReadRequest struct {
 	ReplicaEpoch     int64      // broker epoch of that replica (KIP-903); NoBrokerEpoch: not given. Clients: not looked at
 	LogStart         int64      // of that replica
 	Complaint        *Complaint // what that replica says of damage; nil: nothing
+	Missing          int64      // what lies between Offset and this one is damaged where it is asked for; 0: nothing
 	AnyReplica       bool       // a client may be answered by a follower (KIP-392: Fetch from version 11 on)
 }
 
@@ -88,6 +89,7 @@ type ReadResult struct {
 	Aborted                   []batch.AbortedTxn // read_committed: those that touch the records; may be empty, nil otherwise
 	Diverging                 *Diverging         // the reader's log has left this one's lineage: it must truncate
 	Cold                      bool               // the offset is in the bucket only: ask again with ReadCold
+	Absent                    bool               // with Missing, and with an error too: this log has not got all of that
 	RemoteEnd                 int64              // to replicas: the bucket's committed end; NoOffset when there is none or it is not known
 }
 

@@ -32,6 +32,10 @@ const (
 	TagDamaged uint32 = 10010
 	// TagRefused is in a partition of a Fetch request: the offset from which on the follower got damaged records.
 	TagRefused uint32 = 10011
+	// TagMissing is in a partition of a Fetch request: whoever asks lacks what lies between the fetch offset and this one.
+	TagMissing uint32 = 10012
+	// TagAbsent is in a partition of a Fetch answer: whoever answers has not got all of what is missing there either.
+	TagAbsent uint32 = 10013
 )
 
 // SetInt64 sets a tag of one number.

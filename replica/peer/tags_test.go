@@ -30,6 +30,11 @@ func TestTagsHaveTheirDocumentedBytes(t *testing.T) {
 	}
 
 	ids := [][16]byte{{1}, {2}}
+	for tag, want := range map[uint32][]byte{TagMissing: {0x9c, 0x4e}, TagAbsent: {0x9d, 0x4e}} {
+		if got := AppendInt64(nil, tag, 1010); !bytes.Equal(got[:2], want) || !bytes.Equal(got[2:], []byte{8, 0, 0, 0, 0, 0, 0, 3, 0xf2}) {
+			t.Errorf("tag %d is % x", tag, got)
+		}
+	}
 	var of kmsg.Tags
 	SetIDs(&of, TagFilesGone, ids)
 	if got := IDs(&of, TagFilesGone); !slices.Equal(got, ids) {
