@@ -52,16 +52,16 @@ type Log struct {
 	unsynced []unsynced
 	newNames bool // the directory has entries that are not synced
 
-	rederived uint64       // how often producers were derived again after a repair; guarded by maintMu
-	partial   atomic.Int64 // 1 + the first offset that producers and transaction indexes were derived without, 0 none
+	rederived uint64        // how often producers were derived again after a repair; guarded by maintMu
+	partial   atomic.Int64  // 1 + the first offset that producers and transaction indexes were derived without, 0 none
 	doubtful  atomic.Bool   // Log.Doubtful
 	finds     atomic.Uint64 // how often damage was found
-	snapAt    atomic.Int64 // newest producer snapshot, -1 when the state was empty then
-	deleted   atomic.Bool  // the partition was deleted
-	queued    atomic.Bool  // waits in the syncer's list
-	changed   atomic.Bool  // appended to since the last checkpoint
-	grown     atomic.Int64 // bytes since the last checkpoint
-	sized     atomic.Int64 // bytes of all segments, -1 not known
+	snapAt    atomic.Int64  // newest producer snapshot, -1 when the state was empty then
+	deleted   atomic.Bool   // the partition was deleted
+	queued    atomic.Bool   // waits in the syncer's list
+	changed   atomic.Bool   // appended to since the last checkpoint
+	grown     atomic.Int64  // bytes since the last checkpoint
+	sized     atomic.Int64  // bytes of all segments, -1 not known
 }
 
 // unsynced is a pinned file with bytes that are not durable.
