@@ -110,13 +110,13 @@ func parseURL(raw string) (Config, error) {
 	case "s3a", "s3n":
 		return Config{}, fmt.Errorf("scheme %s is Hadoop's; write s3", u.Scheme)
 	case "http", "https":
-		return Config{}, fmt.Errorf("it is an endpoint; write s3://BUCKET?endpoint=%s://%s", u.Scheme, u.Host)
+		return Config{}, fmt.Errorf("it is an endpoint; write s3://BUCKET?endpoint=%s://%s", u.Scheme, shorten(u.Host))
 	case "gs", "az", "abfs", "wasb":
 		return Config{}, fmt.Errorf("scheme %s is not supported; only S3's API is", u.Scheme)
 	case "":
 		return Config{}, fmt.Errorf("it has no scheme")
 	}
-	return Config{}, fmt.Errorf("unknown scheme %s", u.Scheme)
+	return Config{}, fmt.Errorf("unknown scheme %s", shorten(u.Scheme))
 }
 
 func parseFileURL(u *url.URL) (Config, error) {
@@ -124,7 +124,7 @@ func parseFileURL(u *url.URL) (Config, error) {
 	case u.Opaque != "":
 		return Config{}, fmt.Errorf("the path is relative; write file:// and the absolute path")
 	case u.Host != "" && u.Host != "localhost":
-		return Config{}, fmt.Errorf("%q stands where a host does; write file:///%s%s with three slashes", u.Host, u.Host, u.Path)
+		return Config{}, fmt.Errorf("%q stands where a host does; write file:///%s with three slashes", shorten(u.Host), shorten(u.Host+u.Path))
 	case u.Path == "":
 		return Config{}, fmt.Errorf("the folder is missing")
 	case strings.ContainsRune(u.Path, 0):
@@ -208,12 +208,12 @@ func parseParams(u *url.URL, known map[string]func(string) error) error {
 		case !ok:
 			return unknownParam(name, u.Scheme, known)
 		case len(values[name]) > 1:
-			return fmt.Errorf("parameter %s is given %d times", name, len(values[name]))
+			return fmt.Errorf("parameter %s is given %d times", shorten(name), len(values[name]))
 		}
 		if v := values[name][0]; v == "" {
-			return fmt.Errorf("parameter %s is empty", name)
+			return fmt.Errorf("parameter %s is empty", shorten(name))
 		} else if err := set(v); err != nil {
-			return fmt.Errorf("parameter %s=%s %w", name, v, err)
+			return fmt.Errorf("parameter %s=%s %w", shorten(name), shorten(v), err)
 		}
 	}
 	return nil
@@ -221,7 +221,7 @@ func parseParams(u *url.URL, known map[string]func(string) error) error {
 
 func unknownParam(name, scheme string, known map[string]func(string) error) error {
 	if strings.Contains(strings.ToLower(name), "key") || strings.Contains(strings.ToLower(name), "secret") {
-		return fmt.Errorf("unknown parameter %s; credentials come from the AWS chain, for example AWS_ACCESS_KEY_ID", name)
+		return fmt.Errorf("unknown parameter %s; credentials come from the AWS chain, for example AWS_ACCESS_KEY_ID", shorten(name))
 	}
 	best, bestDistance := "", 4
 	for _, k := range slices.Sorted(mapKeys(known)) {
@@ -231,11 +231,11 @@ func unknownParam(name, scheme string, known map[string]func(string) error) erro
 	}
 	switch {
 	case best != "":
-		return fmt.Errorf("unknown parameter %s; did you mean %s", name, best)
+		return fmt.Errorf("unknown parameter %s; did you mean %s", shorten(name), best)
 	case len(known) == 0:
-		return fmt.Errorf("unknown parameter %s; %s URLs have none", name, scheme)
+		return fmt.Errorf("unknown parameter %s; %s URLs have none", shorten(name), scheme)
 	}
-	return fmt.Errorf("unknown parameter %s; known are %s", name, strings.Join(slices.Sorted(mapKeys(known)), ", "))
+	return fmt.Errorf("unknown parameter %s; known are %s", shorten(name), strings.Join(slices.Sorted(mapKeys(known)), ", "))
 }
 
 func mapKeys[V any](m map[string]V) func(func(string) bool) {
@@ -280,9 +280,9 @@ func checkBucket(name string) error {
 	case name == "":
 		return fmt.Errorf("the bucket is missing")
 	case strings.Contains(name, ":"):
-		return fmt.Errorf("%q is not a bucket name; a server's address goes into endpoint=", name)
+		return fmt.Errorf("%q is not a bucket name; a server's address goes into endpoint=", shorten(name))
 	case !ok:
-		return fmt.Errorf("%q is not a bucket name (3 to 63 of a-z, 0-9, '-' and '.', a letter or digit at both ends)", name)
+		return fmt.Errorf("%q is not a bucket name (3 to 63 of a-z, 0-9, '-' and '.', a letter or digit at both ends)", shorten(name))
 	}
 	return nil
 }
@@ -312,18 +312,25 @@ func checkEndpoint(v string) (string, error) {
 // redactURL hides what may be a password before a URL is shown.
 func redactURL(raw string) string {
 	u, err := url.Parse(raw)
-	if err != nil {
+	if err != nil || len(raw) > urlBytesMax {
+		// Where credentials would be is not known, so only what is before them is told.
+		if scheme, _, ok := strings.Cut(raw, "://"); ok {
+			return shorten(scheme) + "://…"
+		}
 		return shorten(raw)
 	}
 	if u.User != nil {
 		u.User = url.User("xxxxx")
 	}
-	q := u.Query()
+	q, hidden := u.Query(), false
 	for name := range q {
 		if n := strings.ToLower(name); strings.Contains(n, "key") || strings.Contains(n, "secret") || strings.Contains(n, "token") {
 			q.Set(name, "xxxxx")
-			u.RawQuery = q.Encode()
+			hidden = true
 		}
+	}
+	if hidden {
+		u.RawQuery = q.Encode()
 	}
 	return u.String()
 }
