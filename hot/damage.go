@@ -228,6 +228,7 @@ func (s *segment) endAfter() int64 {
 func (l *Log) inspect(seg *segment, f vfs.File, size, end int64) (*indexer, []badRange, error) {
 	x := newIndexer(seg.base, l.config.Load().IndexIntervalBytes)
 	var ranges []badRange
+	f = &patient{File: f, stop: l.store.stop}
 	sc := newScanner(f, 0, size)
 	for {
 		pos := sc.pos

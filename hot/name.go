@@ -16,6 +16,7 @@ import (
 //	journal                  offsets of every partition
 //	broker-epoch             the broker epoch the directory is used under
 //	boot                     the run of the kernel it is used in
+//	scrub                    how far the check of sealed segments has come
 //	<topic>-<n>.<id>/        one partition; <id> is the topic id's text
 //	<start>~-<n>.<id>/       the same for a topic name above 200 bytes, whose
 //	                         whole name is in the file partition.metadata
@@ -40,6 +41,7 @@ const (
 	// format: do not rename
 	brokerEpochName = "broker-epoch"
 	bootName        = "boot"
+	scrubName       = "scrub"
 	metadataName    = "partition.metadata"
 	epochsName      = "leader-epochs"
 	deleteSuffix    = "-delete"

@@ -185,6 +185,9 @@ func (l *Log) readFailed(seg *segment, ix *segIndex, size, pos int64, err error)
 	if seg.is(segGone) {
 		return ErrSegmentGone
 	}
+	if unreadable(err) {
+		return seg.unreadable(err)
+	}
 	if !errors.Is(err, errIndex) && !isDamage(err) {
 		return err
 	}

@@ -1,10 +1,8 @@
 package hot
 
 import (
-	"cmp"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"slices"
 	"time"
 )
@@ -16,7 +14,7 @@ import (
 // It sees what the kernel gives: of pages that are cached, the memory and not the disk. Those are of what is read often anyway.
 
 const (
-	scrubDelay   = time.Minute    // from the start to the first pass, and between passes that found nothing to read
+	scrubDelay   = time.Minute    // from the start to the first pass, between passes that found nothing to read, and between two notes of the place
 	scrubPassMin = 24 * time.Hour // between the starts of two passes: small logs need not be read all day
 )
 
@@ -26,10 +24,11 @@ type scrubbed struct {
 	bytes             int64
 }
 
-// scrub passes over the store until stop closes. The first pass begins anywhere, so that a node that is restarted often comes to
-// everything, too.
+// scrub passes over the store until stop closes. A pass goes on where the last start's was, so that a node that is restarted
+// often comes to everything, too.
 func (s *Store) scrub(stop <-chan struct{}) {
-	pause := time.NewTimer(scrubDelay)
+	at := s.scrubPlace()
+	pause := time.NewTimer(s.scrubPause(at))
 	defer pause.Stop()
 	for {
 		select {
@@ -37,35 +36,46 @@ func (s *Store) scrub(stop <-chan struct{}) {
 			return
 		case <-pause.C:
 		}
+		resumed := !at.done && at.began > 0
+		if !resumed {
+			at = scrubPlace{began: s.now()}
+		}
 		began := time.Now()
-		r, done := s.scrubPass(stop)
+		r, done := s.scrubPass(&at, stop)
 		if !done {
 			return
 		}
-		next := scrubDelay
-		if r.bytes > 0 {
-			next = max(next, scrubPassMin-time.Since(began))
-			s.stats.ScrubPasses.Add(1)
-			s.logger.Info("all sealed segments were checked", "segments", r.segments, "bytes", r.bytes, "damaged", r.damaged, "seconds", int64(time.Since(began).Seconds()))
+		if r.bytes == 0 && !resumed {
+			at = scrubPlace{}
+			pause.Reset(scrubDelay)
+			continue
 		}
-		pause.Reset(next)
+		at = scrubPlace{began: at.began, done: true}
+		s.saveScrubPlace(at)
+		s.stats.ScrubPasses.Add(1)
+		s.logger.Info("all sealed segments were checked", "segments", r.segments, "bytes", r.bytes, "damaged", r.damaged, "seconds", int64(time.Since(began).Seconds()))
+		pause.Reset(s.scrubPause(at))
 	}
 }
 
-// scrubPass checks what is sealed now; done is false when it was stopped.
-func (s *Store) scrubPass(stop <-chan struct{}) (r scrubbed, done bool) {
-	logs := s.opened()
-	if len(logs) == 0 {
-		return r, true
+// scrubPause is how long to wait for the next pass.
+func (s *Store) scrubPause(at scrubPlace) time.Duration {
+	if !at.done {
+		return scrubDelay
 	}
-	slices.SortFunc(logs, func(a, b *Log) int {
-		return cmp.Or(slices.Compare(a.part.ID[:], b.part.ID[:]), cmp.Compare(a.part.Index, b.part.Index))
-	})
-	first := rand.IntN(len(logs))
-	for i := range logs {
-		l := logs[(first+i)%len(logs)]
+	next := time.UnixMilli(at.began).Add(scrubPassMin).Sub(time.UnixMilli(s.now()))
+	return min(max(next, scrubDelay), scrubPassMin)
+}
+
+// scrubPass checks what is sealed now, from a place on; done is false when it was stopped.
+func (s *Store) scrubPass(at *scrubPlace, stop <-chan struct{}) (r scrubbed, done bool) {
+	logs := s.opened()
+	slices.SortFunc(logs, func(a, b *Log) int { return compareKeys(keyOf(a.part), keyOf(b.part)) })
+	noted := time.Now()
+	for _, l := range logs {
+		k := keyOf(l.part)
 		for _, seg := range l.list() {
-			if !seg.is(segSealed) || !seg.is(segSynced) || seg.is(segGone) || seg.bad.Load() != nil {
+			if !at.reached(k, seg.base) || !seg.is(segSealed) || !seg.is(segSynced) || seg.is(segGone) || seg.bad.Load() != nil {
 				continue
 			}
 			n, err := s.scrubSegment(seg, stop)
@@ -80,6 +90,10 @@ func (s *Store) scrubPass(stop <-chan struct{}) (r scrubbed, done bool) {
 				continue
 			}
 			r.segments++
+			if at.key, at.from = k, seg.base+1; time.Since(noted) >= scrubDelay {
+				s.saveScrubPlace(*at)
+				noted = time.Now()
+			}
 		}
 	}
 	return r, true
@@ -109,7 +123,10 @@ func (s *Store) scrubSegment(seg *segment, stop <-chan struct{}) (read int64, er
 		}
 		if err != nil {
 			s.stats.ScrubBytes.Add(at - read)
-			if isDamage(err) || errors.Is(err, ErrNotContiguous) {
+			switch {
+			case unreadable(err):
+				err = seg.unreadable(err)
+			case isDamage(err) || errors.Is(err, ErrNotContiguous):
 				err = seg.damaged(at, err)
 			}
 			return at, err

@@ -33,6 +33,8 @@ type segment struct {
 	meta  atomic.Pointer[segmentMeta]
 	bad   atomic.Pointer[quarantine]
 	proof atomic.Pointer[proof]
+	// lookedAt is when the segment was looked through because a read failed, ms.
+	lookedAt atomic.Int64
 	// txnsAhead are aborted transactions that the index file had no space for.
 	txnsAhead atomic.Pointer[[]batch.AbortedTxn]
 	// handle is guarded by fileCache.mu.

@@ -554,6 +554,9 @@ func (s *segment) walk(f vfs.File, pos, end, from, to int64, fn func(batch.Batch
 			return nil
 		}
 		if err != nil {
+			if unreadable(err) {
+				return s.unreadable(err)
+			}
 			if isDamage(err) {
 				return s.damaged(at, err)
 			}

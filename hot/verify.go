@@ -75,6 +75,9 @@ func (s *Slice) Verify() error {
 		if s.seg.is(segGone) || s.seg.size.Load() < s.pos+s.n {
 			return ErrSegmentGone // cut meanwhile: who appended there has written other bytes
 		}
+		if unreadable(err) {
+			return s.seg.unreadable(err)
+		}
 		if !isDamage(err) && !errors.Is(err, ErrNotContiguous) {
 			return err
 		}
