@@ -100,6 +100,7 @@ type Metadata interface {
 	AlterConfigs(ctx context.Context, changes []meta.ConfigChange, validateOnly bool) ([]meta.ConfigResult, error)
 	ElectLeaders(ctx context.Context, unclean bool, partitions []meta.PartitionRef) ([]meta.ElectionResult, error)
 	AlterReassignments(ctx context.Context, wishes []meta.Reassign, factorMayChange bool) ([]meta.ReassignResult, error)
+	AlterQuotas(ctx context.Context, wishes []meta.QuotaChange, validateOnly bool) ([]meta.QuotaResult, error)
 	UpdateFeatures(ctx context.Context, updates []meta.FeatureUpdate, validateOnly bool) error
 	UnregisterBroker(ctx context.Context, id int32) error
 	Quorum() (meta.Quorum, error)

@@ -142,6 +142,7 @@ var metaCodes = []errcode{
 	{meta.ErrInconsistentCluster, codeInconsistentClusterID},
 	{meta.ErrDirectoryReplaced, codeInvalidRegistration},
 	{meta.ErrUnsupportedLevel, codeUnsupportedVersion},
+	{meta.ErrUnknownQuotaType, codeUnsupportedVersion},
 	{meta.ErrDuplicateVoter, codeDuplicateVoter},
 	{meta.ErrVoterNotFound, codeVoterNotFound},
 	{meta.ErrFencedLeaderEpoch, codeFencedLeaderEpoch},

@@ -243,6 +243,10 @@ func (x refusing) AlterReassignments(context.Context, []meta.Reassign, bool) ([]
 	return nil, x.err
 }
 
+func (x refusing) AlterQuotas(context.Context, []meta.QuotaChange, bool) ([]meta.QuotaResult, error) {
+	return nil, x.err
+}
+
 func (x refusing) UpdateFeatures(context.Context, []meta.FeatureUpdate, bool) error { return x.err }
 
 func (x refusing) UnregisterBroker(context.Context, int32) error { return x.err }

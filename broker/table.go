@@ -67,6 +67,8 @@ var apis = []api{
 	apiAlterReassignments,
 	apiListReassignments,
 	apiOffsetDelete,
+	apiDescribeQuotas,
+	apiAlterQuotas,
 	apiDescribeQuorum,
 	apiAlterPartition,
 	apiUpdateFeatures,

@@ -29,10 +29,10 @@ func TestTwoReleasesRunSideBySide(t *testing.T) {
 			return err
 		})
 	}
-	level("3 1 3")
+	level("4 1 4")
 	for _, n := range c.Nodes() {
 		s.progress(50)
-		if out, err := varve(t, c, "cluster", "features", "set", "varve.version", "4"); err == nil {
+		if out, err := varve(t, c, "cluster", "features", "set", "varve.version", "5"); err == nil {
 			t.Fatalf("the level is raised before node %d can read it:\n%s", n.ID, out)
 		}
 		n.Stop()
@@ -41,9 +41,9 @@ func TestTwoReleasesRunSideBySide(t *testing.T) {
 		c.WaitInSync(time.Minute, "events")
 		s.progress(50)
 	}
-	level("3 1 4")
-	mustVarve(t, c, "cluster", "features", "set", "varve.version", "4")
-	level("4 1 4")
+	level("4 1 5")
+	mustVarve(t, c, "cluster", "features", "set", "varve.version", "5")
+	level("5 1 5")
 	s.progress(50)
 
 	// What a start writes now, the old release cannot read: it is refused.

@@ -86,6 +86,9 @@ func (c SetFeature) apply(next *Image, index uint64) error {
 			}
 		}
 	}
+	if c.Name == VersionFeature && c.Level < levelQuotas {
+		next.quotas = nil // likewise
+	}
 	next.features = with(next.features, c.Name, c.Level)
 	next.featuresEpoch = int64(index)
 	return nil

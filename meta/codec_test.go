@@ -42,11 +42,12 @@ var everyChange = []Change{
 	DescribeBroker{ID: 1, Directory: idA, RaftAddress: "h:1", WantVote: true, Features: map[string]FeatureRange{"f": {Min: 1, Max: 2}}},
 	SetFeature{Name: "f", Level: 2},
 	SetEndpoints{ID: 1, Endpoints: []Endpoint{{Name: "IN", Host: "h", Port: 1, Protocol: SSL}, {Name: "OUT", Host: "g", Port: 2}}},
+	SetQuotas{Entity: QuotaEntity{User: QuotaName{NamedQuota, "u"}, ClientID: QuotaName{Kind: DefaultQuota}}, Set: []QuotaValue{{"k", 1.5}}, Remove: []string{"x"}},
 }
 
 // golden is everyChange as a command with base 5, change by change.
 var golden = []string{
-	"01 05 0e",        // version, base, changes
+	"01 05 0f",        // version, base, changes
 	"01 04 03 616263", // SetClusterID
 	"02 19 02 aa01" + zeros14 + "01 68 888e01 0172 01", // RegisterBroker
 	"03 05 02 d804 01 01",                              // ChangeBroker
@@ -62,7 +63,8 @@ var golden = []string{
 	"0b 03 02 d00f",
 	"0c 1b 02 aa01" + zeros14 + "03 683a31 01 01 0166 02 04", // DescribeBroker
 	"0d 03 0166 04", // SetFeature
-	"0e 11 02 02 02494e 0168 02 02 034f5554 0167 04 00", // SetEndpoints
+	"0e 11 02 02 02494e 0168 02 02 034f5554 0167 04 00",    // SetEndpoints
+	"0f 13 01 0175 02 00 01 016b 3ff8000000000000 01 0178", // SetQuotas: names, values, keys to remove
 }
 
 const zeros14 = "0000000000000000000000000000"
@@ -91,7 +93,7 @@ func TestEveryChangeIsInTheGolden(t *testing.T) {
 	for _, c := range everyChange {
 		seen[c.tag()] = true
 	}
-	for tag := tagSetClusterID; tag <= tagSetEndpoints; tag++ {
+	for tag := tagSetClusterID; tag <= tagSetQuotas; tag++ {
 		if !seen[tag] {
 			t.Errorf("change %d is missing", tag)
 		}
@@ -166,11 +168,11 @@ func TestSnapshotSections(t *testing.T) {
 	if v := img.EncodeSnapshot()[len(snapshotMagic)]; v != snapshotVersion {
 		t.Errorf("version %d with nothing for a section", v)
 	}
-	img, err := img.Apply(Command{Base: img.Index, Changes: []Change{SetFeature{Name: VersionFeature, Level: levelClusters}, RegisterBroker{ID: 3, Host: "h", Fenced: true},
+	img, err := img.Apply(Command{Base: img.Index, Changes: []Change{SetFeature{Name: VersionFeature, Level: levelQuotas}, RegisterBroker{ID: 3, Host: "h", Fenced: true},
 		DescribeBroker{ID: 3, Directory: idA, RaftAddress: "h:1", WantVote: true, Features: supportedFeatures()}, ChangePartitions{ID: idB, Changes: []PartitionChange{
 			{Index: 1, Set: SetReplicas | SetAddingReplicas | SetRemovingReplicas, Replicas: []int32{1, 2, 3}, AddingReplicas: []int32{3}, RemovingReplicas: []int32{1}},
 			{Index: 0, Set: SetLeader | SetRecovering, Leader: 2, Recovering: true},
-		}}}}, img.Index+1)
+		}}, everyChange[len(everyChange)-1], SetQuotas{Entity: QuotaEntity{IP: QuotaName{NamedQuota, "::1"}}, Set: []QuotaValue{{ConnectionCreationRate, 3}}}}}, img.Index+1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +181,7 @@ func TestSnapshotSections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b[len(snapshotMagic)] != snapshotSections || !bytes.Equal(back.EncodeSnapshot(), b) || !reflect.DeepEqual(back.Topic("t"), img.Topic("t")) || !reflect.DeepEqual(back.Brokers, img.Brokers) || back.FeaturesEpoch() != img.FeaturesEpoch() || back.level() != levelClusters || back.Topic("t").Partitions[0].UncleanEpoch != 3 {
+	if b[len(snapshotMagic)] != snapshotSections || !bytes.Equal(back.EncodeSnapshot(), b) || !reflect.DeepEqual(back.Topic("t"), img.Topic("t")) || !reflect.DeepEqual(back.Brokers, img.Brokers) || back.FeaturesEpoch() != img.FeaturesEpoch() || back.level() != levelQuotas || !reflect.DeepEqual(back.Quotas(), img.Quotas()) || len(img.Quotas()) != 2 || back.Topic("t").Partitions[0].UncleanEpoch != 3 {
 		t.Errorf("restored %+v", back.Topic("t"))
 	}
 	for i := range b {
@@ -339,4 +341,4 @@ func sum(b []byte) []byte {
 	return binary.BigEndian.AppendUint32(bytes.Clone(b), crc32.Checksum(b, castagnoli))
 }
 
-const goldenSum = "a86043c0"
+const goldenSum = "99625284"

@@ -48,6 +48,7 @@ const (
 	tagDescribeBroker   changeTag = 12
 	tagSetFeature       changeTag = 13
 	tagSetEndpoints     changeTag = 14
+	tagSetQuotas        changeTag = 15
 )
 
 // SetClusterID names the cluster, once.
@@ -348,6 +349,8 @@ func decodeChange(tag changeTag, d *decoder) (Change, error) {
 		c = decodeDescribeBroker(d)
 	case tagSetEndpoints:
 		c = SetEndpoints{ID: d.i32(), Endpoints: d.endpoints()}
+	case tagSetQuotas:
+		c = decodeSetQuotas(d)
 	case tagSetFeature:
 		c = SetFeature{Name: d.str(), Level: d.i16()}
 	default:

@@ -77,6 +77,11 @@ func (d Decisions) AlterConfigs(img *Image, changes []ConfigChange) ([]ConfigRes
 	return decideConfigs(img, d.Broker, d.NodeID, changes)
 }
 
+// AlterQuotas decides on quotas of clients.
+func (d Decisions) AlterQuotas(img *Image, wishes []QuotaChange) ([]QuotaResult, []Change, error) {
+	return decideQuotas(img, wishes)
+}
+
 // Reassign starts, replaces and cancels reassignments.
 func (d Decisions) Reassign(img *Image, wishes []Reassign) ([]ReassignResult, []Change) {
 	return decideReassign(img, d.settings(img), wishes, true)

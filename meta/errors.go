@@ -62,6 +62,8 @@ var (
 	ErrBrokerNotEmpty = errors.New("broker still holds replicas")
 	// ErrUnsupportedLevel is returned when a change needs a higher feature level than the cluster is at.
 	ErrUnsupportedLevel = errors.New("feature level is too low")
+	// ErrUnknownQuotaType is returned when a filter names a type of entity that no quota can have.
+	ErrUnknownQuotaType = errors.New("unknown type of entity")
 	// ErrDuplicateVoter is returned when a node is to get a vote that has one.
 	ErrDuplicateVoter = errors.New("duplicate voter")
 	// ErrVoterNotFound is returned when a node is to lose a vote that has none.

@@ -21,6 +21,10 @@ const (
 	levelClusters int16 = 2 // clusters: descriptions of brokers, features, reassignments
 	// several listeners of a broker
 	levelListeners int16 = 3
+	levelQuotas    int16 = 4 // quotas of clients
+
+	// levelRelease is the newest that this release writes: a new cluster is at it.
+	levelRelease = levelQuotas
 )
 
 // Feature is a feature that this release has, with the levels it can be at.
@@ -167,6 +171,9 @@ func checkLower(img *Image, u FeatureUpdate, invalid func(string, ...any) error)
 	}
 	if id, ok := img.severalListeners(); ok && u.Level < levelListeners {
 		return invalid("Broker %d has several listeners for clients, which the version before could not have.", id)
+	}
+	if n := len(img.quotas); n > 0 && u.Level < levelQuotas {
+		return invalid("There are quotas of %d clients, which the version before could not have.", n)
 	}
 	if u.Level >= levelClusters {
 		return nil

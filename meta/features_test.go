@@ -42,7 +42,7 @@ func TestFeaturesMoveOnlyWhereEverybodyCanFollow(t *testing.T) {
 		{"up", atLevel(t, 1, two...), FeatureUpdate{VersionFeature, 2, UpgradeFeature}, ""},
 		{"up past a broker", atLevel(t, 1, old...), FeatureUpdate{VersionFeature, 2, UpgradeFeature}, "Broker 2 only supports versions 1-1"},
 		{"up past a broker of unknown release", atLevel(t, 1, RegisterBroker{ID: 1}, RegisterBroker{ID: 2}), FeatureUpdate{VersionFeature, 2, UpgradeFeature}, "Broker 2 does not support this feature."},
-		{"up past this release", atLevel(t, 2, two...), FeatureUpdate{VersionFeature, 4, UpgradeFeature}, "Local controller 1 only supports versions 1-3"},
+		{"up past this release", atLevel(t, 2, two...), FeatureUpdate{VersionFeature, 5, UpgradeFeature}, "Local controller 1 only supports versions 1-4"},
 		{"stay", atLevel(t, 2, two...), FeatureUpdate{VersionFeature, 2, UpgradeFeature}, "same"},
 		{"down by an upgrade", atLevel(t, 2, two...), FeatureUpdate{VersionFeature, 1, UpgradeFeature}, "without setting the upgrade type"},
 		{"down with two brokers", atLevel(t, 2, two...), FeatureUpdate{VersionFeature, 1, SafelyDowngradeFeature}, "There are 2 brokers"},
@@ -77,7 +77,7 @@ func TestBelowALevelNothingOfItIsWritten(t *testing.T) {
 	for _, c := range everyChange {
 		err := checkLevel(img, []Change{c})
 		switch c := c.(type) {
-		case DescribeBroker, SetFeature, ChangePartitions, SetEndpoints:
+		case DescribeBroker, SetFeature, ChangePartitions, SetEndpoints, SetQuotas:
 			if !errors.Is(err, ErrUnsupportedLevel) {
 				t.Errorf("%T may be written at level 1: %v", c, err)
 			}

@@ -36,6 +36,7 @@ type Image struct {
 	featuresEpoch int64
 	brokerConf    map[string]map[string]string // broker id as text, "" for the cluster-wide default
 	groupConf     map[string]map[string]string
+	quotas        []Quota // by entity
 
 	sortedOnce sync.Once
 	sorted     []*Topic
@@ -294,5 +295,6 @@ func (img *Image) clone() *Image {
 		Index: img.Index, ClusterID: img.ClusterID, Brokers: img.Brokers, ControllerID: img.ControllerID,
 		NextProducerID: img.NextProducerID, topics: img.topics.fork(), partitions: img.partitions,
 		load: img.load, deleted: img.deleted, features: img.features, featuresEpoch: img.featuresEpoch, brokerConf: img.brokerConf, groupConf: img.groupConf,
+		quotas: img.quotas,
 	}
 }

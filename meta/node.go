@@ -309,7 +309,7 @@ func (n *Node) nameCluster(ctx context.Context) error {
 		}
 		return []Change{
 			SetClusterID{ClusterID: id},
-			SetFeature{Name: VersionFeature, Level: levelListeners},
+			SetFeature{Name: VersionFeature, Level: levelRelease},
 			SetConfigs{Kind: BrokerConfig, Set: map[string]string{minISRSetting: strconv.Itoa(int(n.cfg.Broker.MinInsyncReplicas))}},
 		}, nil
 	})

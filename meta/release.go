@@ -3,7 +3,7 @@
 package meta
 
 // levelMax is the highest level of VersionFeature that this release can be at.
-const levelMax = levelListeners
+const levelMax = levelRelease
 
 // decodeLater decodes changes of levels beyond those of this file's siblings;
 // nil is one that is not known.

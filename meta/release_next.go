@@ -9,7 +9,7 @@ package meta
 const levelMax = levelNext
 
 const (
-	levelNext int16     = levelListeners + 1
+	levelNext int16     = levelRelease + 1
 	tagNext   changeTag = 250
 )
 

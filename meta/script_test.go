@@ -138,6 +138,10 @@ func (s *script) run(out *strings.Builder, d *datadriven.TestData) error {
 		}
 		fmt.Fprintf(out, "%d to %d\n", block.First, block.First+int64(block.Count)-1)
 		return s.apply(changes)
+	case "quotas":
+		return s.quotas(out, d)
+	case "filter":
+		return s.filter(out, d)
 	case "image":
 		s.print(out)
 		return nil

@@ -28,6 +28,7 @@ const (
 	sectionDescriptions  snapshotSection = 3
 	sectionFeatures      snapshotSection = 4
 	sectionEndpoints     snapshotSection = 5
+	sectionQuotas        snapshotSection = 6
 )
 
 // snapshotMagic begins every snapshot.
@@ -139,6 +140,7 @@ func (img *Image) encodeSections() []byte {
 		{sectionDescriptions, img.encodeDescriptions()},
 		{sectionFeatures, img.encodeFeatures()},
 		{sectionEndpoints, img.encodeEndpoints()},
+		{sectionQuotas, img.encodeQuotas()},
 	} {
 		if len(s.body) > 0 {
 			e.u8(uint8(s.number))
@@ -172,6 +174,8 @@ func (img *Image) decodeSections(d *decoder) error {
 			img.decodeFeatures(&body)
 		case sectionEndpoints:
 			img.decodeEndpoints(&body)
+		case sectionQuotas:
+			img.decodeQuotas(&body)
 		default:
 			return fmt.Errorf("%w: snapshot section %d", ErrVersion, section)
 		}

@@ -196,7 +196,7 @@ func (n *nemesis) raise(ctx context.Context) error {
 	for range 30 {
 		req := kmsg.NewPtrUpdateFeaturesRequest()
 		u := kmsg.NewUpdateFeaturesRequestFeatureUpdate()
-		u.Feature, u.MaxVersionLevel, u.UpgradeType = "varve.version", 4, 1
+		u.Feature, u.MaxVersionLevel, u.UpgradeType = "varve.version", 5, 1
 		req.FeatureUpdates = append(req.FeatureUpdates, u)
 		resp, err := req.RequestWith(ctx, n.eye.cl)
 		if err == nil {

@@ -12,7 +12,7 @@ func stories() []story {
 	for _, list := range [][]story{
 		metadataStories(), topicStories(), configStories(), produceStories(), codecStories(), idempotenceStories(), transactionStories(), consumerGroupStories(), migrationStories(),
 		streamsStories(),
-		fetchStories(), shareFetchStories(), shareGroupStories(), offsetStories(), groupStories(), clusterStories(),
+		quotaStories(), fetchStories(), shareFetchStories(), shareGroupStories(), offsetStories(), groupStories(), clusterStories(),
 	} {
 		all = append(all, list...)
 	}
