@@ -27,7 +27,7 @@
 // Use: Open a Node, RegisterBroker, then read Image or Subscribe to its
 // changes. An Image is immutable and may be kept for as long as one likes.
 //
-// Lock order: Node.decide (one decision at a time) before everything else;
+// Lock order: Node.deciding (one decision at a time) before everything else;
 // subscriptions.mu, liveness.mu, quorumFounding.mu and fsm state are leaves.
 // Node.naming guards the identity file alone. Nothing is called under a lock
 // that calls back.

@@ -290,7 +290,7 @@ func TestDamagedSnapshotIsRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := store.newest(); !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrVersion) {
+		if _, _, err := store.newest(); !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrVersion) {
 			t.Fatalf("byte %d damaged: %v", at, err)
 		}
 		if _, err := store.List(); err == nil {

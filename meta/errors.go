@@ -74,8 +74,8 @@ var (
 
 // What keeps the quorum itself from working. These do not reach clients.
 var (
-	// ErrUnknownOutcome is returned when a command was handed to the quorum but
-	// its fate did not become known: it may yet be applied.
+	// ErrUnknownOutcome is returned when a change was not seen through in time:
+	// it may yet be applied.
 	ErrUnknownOutcome = errors.New("outcome of the metadata change is unknown")
 	// ErrStale is returned when a decision was made on an image that was no
 	// longer the newest; nothing has changed.

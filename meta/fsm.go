@@ -18,6 +18,9 @@ type fsm struct {
 	published func()
 	// full is called when a snapshot is due.
 	full func()
+	// lowered is called when the log may hold what the release before cannot
+	// read, though the cluster is at a level that it can.
+	lowered func()
 	// failed is called when a committed command cannot be read: going on
 	// without it would make this node's image differ from the others'.
 	failed func(error)
@@ -54,7 +57,9 @@ func (f *fsm) Apply(l *raft.Log) any {
 		return applied{err: err}
 	}
 	f.mu.Lock()
+	level := f.current.Load().level()
 	next, err := f.current.Load().Apply(command, l.Index)
+	lowered := err == nil && next.level() < level
 	if err == nil {
 		next.ControllerID = f.controller
 		f.current.Store(next)
@@ -65,6 +70,9 @@ func (f *fsm) Apply(l *raft.Log) any {
 	f.mu.Unlock()
 	if due {
 		f.full()
+	}
+	if lowered {
+		f.lowered()
 	}
 	if err != nil {
 		if !errors.Is(err, ErrStale) {
@@ -115,9 +123,19 @@ func (f *fsm) Restore(r io.ReadCloser) error {
 	f.current.Store(img)
 	f.entries, f.bytes = 0, 0
 	f.mu.Unlock()
+	if img.level() < levelMax {
+		f.lowered() // a snapshot that came instead of entries may have left some
+	}
 	f.published()
 	return nil
 }
+
+// StoreConfiguration implements raft.ConfigurationStore. It keeps nothing: raft
+// takes a snapshot only where the state machine has got past every change of its
+// members, and counts those only if it is told of them.
+func (f *fsm) StoreConfiguration(uint64, raft.Configuration) {}
+
+var _ raft.ConfigurationStore = (*fsm)(nil)
 
 type fsmSnapshot struct {
 	image   *Image

@@ -205,6 +205,19 @@ var (
 	_ raft.StableStore = (*logStore)(nil)
 )
 
+// trim deletes the entries up to the one at which the newest snapshot ends.
+func (s *logStore) trim(snapshot uint64) error {
+	first, err := s.FirstIndex()
+	if err != nil {
+		return err
+	}
+	last, err := s.LastIndex()
+	if err != nil || first == 0 || first > snapshot {
+		return err
+	}
+	return s.DeleteRange(first, min(last, snapshot))
+}
+
 // verify reads every entry and decodes every command, so that a node with a
 // damaged log, or one of a later release, does not start. after is the index
 // of the newest snapshot, which the log must reach back to.

@@ -58,10 +58,12 @@ type Node struct {
 	halted chan struct{} // closed when raft has stopped; halt is its error then
 	halt   error
 	full   chan struct{} // a snapshot is due
+	shed   shedding
 
-	naming sync.Mutex // held while the identity file is written; guards nothing else
-	decide sync.Mutex // held from an image to the command decided on it; guards term
-	term   uint64     // the term in which this node's image is known to be the newest
+	naming   sync.Mutex      // held while the identity file is written; guards nothing else
+	deciding chan struct{}   // filled from an image to the outcome of what was decided on it; guards the following
+	term     uint64          // the term in which this node's image is known to be the newest
+	owed     <-chan struct{} // closed when raft has answered the last proposal; nil: it has
 
 	elections electionCounts
 
@@ -91,7 +93,7 @@ func Open(cfg Config, deps Deps) (*Node, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("open metadata: %w", err)
 	}
-	n := &Node{cfg: cfg, deps: deps, log: deps.Logger, full: make(chan struct{}, 1), halted: make(chan struct{}), presides: make(chan struct{})}
+	n := &Node{cfg: cfg, deps: deps, log: deps.Logger, full: make(chan struct{}, 1), deciding: make(chan struct{}, 1), halted: make(chan struct{}), presides: make(chan struct{})}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.fsm = newFSM(&cfg)
 	n.subs = newSubscriptions(n.Image)
@@ -107,6 +109,8 @@ func Open(cfg Config, deps Deps) (*Node, error) {
 		default:
 		}
 	}
+	n.shed.due = make(chan struct{}, 1)
+	n.fsm.lowered = n.shed.ask
 	if err := n.start(); err != nil {
 		n.release()
 		return nil, fmt.Errorf("open metadata in %s: %w", cfg.Dir, err)
@@ -139,12 +143,17 @@ func (n *Node) start() error {
 	if err != nil {
 		return err
 	}
-	newest, err := snapshots.newest()
+	newest, level, err := snapshots.newest()
 	if err != nil {
 		return err
 	}
 	if err := n.store.verify(newest); err != nil {
 		return err
+	}
+	if level < levelMax { // what a stop has left behind of a higher one
+		if err := n.store.trim(newest); err != nil {
+			return err
+		}
 	}
 	has, err := raft.HasExistingState(n.store, n.store, snapshots)
 	if err != nil {
@@ -418,28 +427,6 @@ func (n *Node) preside() error {
 	return nil
 }
 
-// takeSnapshots makes snapshots when they are due. Close stops it.
-func (n *Node) takeSnapshots() {
-	for {
-		select {
-		case <-n.full:
-		case <-n.ctx.Done():
-			return
-		}
-		start := time.Now()
-		err := n.raft.Snapshot().Error()
-		switch {
-		case errors.Is(err, raft.ErrNothingNewToSnapshot) || errors.Is(err, raft.ErrRaftShutdown):
-		case err != nil:
-			// The log keeps what the snapshot would have held; the next
-			// command that is applied asks again.
-			n.log.Warn("metadata snapshot failed", "err", err)
-		default:
-			n.log.Debug("metadata snapshot", "index", n.raft.AppliedIndex(), "took", time.Since(start))
-		}
-	}
-}
-
 // fail makes the node useless after its store has failed.
 func (n *Node) fail(err error) {
 	err = fmt.Errorf("%w: %w", ErrFailed, err)
@@ -540,6 +527,7 @@ func (n *Node) shutdown(ctx context.Context) error {
 			n.log.Info("nobody takes the metadata quorum over", "err", err)
 		}
 	}
+	n.awaitShed(ctx)
 	n.cancel()
 	stopped := make(chan error, 1)
 	go func() {

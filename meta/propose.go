@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -16,16 +17,17 @@ import (
 type decision func(img *Image, b *conf.Broker) ([]Change, error)
 
 // change makes a decision on the newest image and has the quorum commit it. It
-// returns the image with the changes in it. Decisions are made one at a time:
-// the lock is held until the changes are applied, so that the next decision
-// sees them.
+// returns the image with the changes in it. Decisions are made one at a time,
+// so that the next one sees the changes of the one before.
 func (n *Node) change(ctx context.Context, dryRun bool, decide decision) (*Image, error) {
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.ProposeTimeout)
 	defer cancel()
-	n.decide.Lock()
-	defer n.decide.Unlock()
+	if err := n.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer n.leave()
 	for retry := 0; ; retry++ {
-		if err := n.catchUp(); err != nil {
+		if err := n.catchUp(ctx); err != nil {
 			return nil, err
 		}
 		img := n.Image()
@@ -47,9 +49,43 @@ func (n *Node) change(ctx context.Context, dryRun bool, decide decision) (*Image
 	}
 }
 
+// enter waits for this node's turn to decide, and for the outcome of what was
+// proposed last: whoever proposed it may have left without it. So raft has one
+// proposal at most, however long it takes, and whoever else waits holds no more
+// than the request that is counted already.
+func (n *Node) enter(ctx context.Context) error {
+	select {
+	case n.deciding <- struct{}{}:
+	case <-ctx.Done():
+		return late(ctx)
+	case <-n.ctx.Done():
+		return n.err()
+	}
+	if n.owed == nil {
+		return nil
+	}
+	var err error
+	select {
+	case <-n.owed:
+		n.owed = nil
+		return nil
+	case <-ctx.Done():
+		err = late(ctx)
+	case <-n.halted:
+		err = n.err()
+	}
+	n.leave()
+	return err
+}
+
+func (n *Node) leave() { <-n.deciding }
+
+// late is what a change is answered that was not seen through in time.
+func late(ctx context.Context) error { return fmt.Errorf("%w: %w", ErrUnknownOutcome, ctx.Err()) }
+
 // catchUp makes sure that this node leads and that its image has everything
 // that was committed before it did.
-func (n *Node) catchUp() error {
+func (n *Node) catchUp(ctx context.Context) error {
 	if err := n.err(); err != nil {
 		return err
 	}
@@ -60,66 +96,87 @@ func (n *Node) catchUp() error {
 	if n.term == term {
 		return nil
 	}
-	n.asked.Add(1)
-	defer n.asked.Add(-1)
-	if err := n.err(); err != nil {
+	var err error
+	_, n.owed, err = n.await(ctx, n.raft.Barrier)
+	switch {
+	case err == nil:
+		n.term = term
+		return nil
+	case ctx.Err() != nil:
 		return err
 	}
-	if err := n.raft.Barrier(n.cfg.ProposeTimeout).Error(); err != nil {
-		return errors.Join(ErrNotController, err, n.err())
-	}
-	n.term = term
-	return nil
+	return errors.Join(ErrNotController, err)
 }
 
 // Propose commits a command as it stands. The typed methods decide on their
 // commands themselves; this is for tools and tests.
 func (n *Node) Propose(ctx context.Context, c Command) (*Image, error) {
-	n.decide.Lock()
-	defer n.decide.Unlock()
-	if err := n.catchUp(); err != nil {
+	if err := n.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer n.leave()
+	if err := n.catchUp(ctx); err != nil {
 		return nil, err
 	}
 	return n.commit(ctx, c)
 }
 
-func (n *Node) commit(ctx context.Context, c Command) (*Image, error) {
-	n.asked.Add(1)
-	defer n.asked.Add(-1)
-	if err := n.err(); err != nil {
-		return nil, err
-	}
-	future := n.raft.Apply(c.Encode(), n.cfg.ProposeTimeout)
-	if err := n.await(ctx, future); err != nil {
-		return nil, err
-	}
-	result := future.Response().(applied)
-	return result.image, result.err
+func (n *Node) commit(ctx context.Context, c Command) (img *Image, err error) {
+	img, n.owed, err = n.propose(ctx, c)
+	return img, err
 }
 
-// await waits for raft's answer to something that was handed to the log.
-func (n *Node) await(ctx context.Context, future raft.Future) error {
-	done := make(chan error, 1)
+func (n *Node) propose(ctx context.Context, c Command) (*Image, <-chan struct{}, error) {
+	future, owed, err := n.await(ctx, func(limit time.Duration) raft.Future { return n.raft.Apply(c.Encode(), limit) })
+	if err != nil {
+		return nil, owed, err
+	}
+	result := future.(raft.ApplyFuture).Response().(applied)
+	return result.image, nil, result.err
+}
+
+// await asks raft for something and waits for its answer, until ctx ends. ask is
+// given how long raft may take to begin with it; what it does afterwards nobody
+// can take back. owed is closed when an answer has come after all that was not
+// waited for; it is nil when there is none to come.
+func (n *Node) await(ctx context.Context, ask func(limit time.Duration) raft.Future) (answer raft.Future, owed <-chan struct{}, err error) {
+	limit := n.cfg.ProposeTimeout
+	if at, ok := ctx.Deadline(); ok {
+		limit = max(time.Until(at), time.Millisecond) // none is without end
+	}
 	n.asked.Add(1)
+	if err := n.err(); err != nil {
+		n.asked.Add(-1)
+		return nil, nil, err
+	}
+	done := make(chan struct{})
+	var future raft.Future
+	var failed error
 	go func() { // ends when the entry is committed or raft gives up
-		defer n.asked.Add(-1)
-		done <- future.Error()
+		future = ask(limit)
+		failed = future.Error()
+		n.asked.Add(-1)
+		close(done)
 	}()
-	var err error
 	select {
-	case err = <-done:
+	case <-done:
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", ErrUnknownOutcome, ctx.Err())
+		return nil, done, late(ctx)
+	case <-n.halted:
+		if n.failure.Load() != nil {
+			return nil, nil, n.err()
+		}
+		return nil, nil, errors.Join(ErrUnknownOutcome, n.err())
 	}
 	switch {
-	case err == nil:
-		return nil
+	case failed == nil:
+		return future, nil, nil
 	case n.failure.Load() != nil:
-		return n.err()
-	case errors.Is(err, raft.ErrNotLeader) || errors.Is(err, raft.ErrLeadershipTransferInProgress) || errors.Is(err, raft.ErrEnqueueTimeout):
-		return errors.Join(ErrNotController, err) // never reached the log
+		return nil, nil, n.err()
+	case errors.Is(failed, raft.ErrNotLeader) || errors.Is(failed, raft.ErrLeadershipTransferInProgress):
+		return nil, nil, errors.Join(ErrNotController, failed) // never reached the log
 	}
-	return errors.Join(ErrUnknownOutcome, err)
+	return nil, nil, errors.Join(ErrUnknownOutcome, failed)
 }
 
 // CreateTopics creates topics; each has its own result. With validateOnly

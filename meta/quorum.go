@@ -99,7 +99,7 @@ func (n *Node) AddVoter(ctx context.Context, id int32, address string) error {
 		}
 		return nil
 	}
-	return n.changeVote(ctx, id, check, (*Image).voteRestored, func(timeout time.Duration) raft.IndexFuture {
+	return n.changeVote(ctx, id, check, (*Image).voteRestored, func(timeout time.Duration) raft.Future {
 		return n.raft.AddVoter(raft.ServerID(brokerName(id)), raft.ServerAddress(address), 0, timeout)
 	})
 }
@@ -116,14 +116,14 @@ func (n *Node) RemoveVoter(ctx context.Context, id int32) error {
 		}
 		return nil
 	}
-	return n.changeVote(ctx, id, check, (*Image).voteRemoved, func(timeout time.Duration) raft.IndexFuture {
+	return n.changeVote(ctx, id, check, (*Image).voteRemoved, func(timeout time.Duration) raft.Future {
 		return n.raft.DemoteVoter(raft.ServerID(brokerName(id)), 0, timeout)
 	})
 }
 
 // changeVote notes in the metadata what is meant to be, and then makes it so:
 // in this order, or the next look at the quorum would undo a vote's removal.
-func (n *Node) changeVote(ctx context.Context, id int32, check func([]raft.Server) error, note func(*Image, int32) []Change, do func(time.Duration) raft.IndexFuture) error {
+func (n *Node) changeVote(ctx context.Context, id int32, check func([]raft.Server) error, note func(*Image, int32) []Change, do func(time.Duration) raft.Future) error {
 	if _, err := n.change(ctx, false, func(img *Image, _ *conf.Broker) ([]Change, error) {
 		servers, err := n.servers()
 		if err == nil {
@@ -136,11 +136,11 @@ func (n *Node) changeVote(ctx context.Context, id int32, check func([]raft.Serve
 	}); err != nil {
 		return err
 	}
-	return n.changeMembers(ctx, func(servers []raft.Server, timeout time.Duration) (raft.IndexFuture, error) {
+	return n.changeMembers(ctx, func(servers []raft.Server) (func(time.Duration) raft.Future, error) {
 		if err := check(servers); err != nil {
 			return nil, err
 		}
-		return do(timeout), nil
+		return do, nil
 	})
 }
 
@@ -232,13 +232,15 @@ func (n *Node) promote(ctx context.Context) error {
 	if _, ok := decidePromotion(n.Image(), servers); !ok {
 		return nil // nor is there anything to catch up with for that; the next look sees more
 	}
-	return n.changeMembers(ctx, func(servers []raft.Server, timeout time.Duration) (raft.IndexFuture, error) {
+	return n.changeMembers(ctx, func(servers []raft.Server) (func(time.Duration) raft.Future, error) {
 		b, ok := decidePromotion(n.Image(), servers)
 		if !ok {
 			return nil, nil
 		}
 		n.log.Info("node gets a vote in the metadata quorum", "node", b.ID, "address", b.RaftAddress)
-		return n.raft.AddVoter(raft.ServerID(brokerName(b.ID)), raft.ServerAddress(b.RaftAddress), 0, timeout), nil
+		return func(timeout time.Duration) raft.Future {
+			return n.raft.AddVoter(raft.ServerID(brokerName(b.ID)), raft.ServerAddress(b.RaftAddress), 0, timeout)
+		}, nil
 	})
 }
 
@@ -282,12 +284,14 @@ func (n *Node) forget(ctx context.Context, id int32, check func(*Image) error) e
 
 // expel takes a node out of the quorum, unless it is all of it.
 func (n *Node) expel(ctx context.Context, id int32) error {
-	return n.changeMembers(ctx, func(servers []raft.Server, timeout time.Duration) (raft.IndexFuture, error) {
+	return n.changeMembers(ctx, func(servers []raft.Server) (func(time.Duration) raft.Future, error) {
 		known, votes := member(servers, id)
 		if !known || votes && voters(servers) == 1 {
 			return nil, nil
 		}
-		return n.raft.RemoveServer(raft.ServerID(brokerName(id)), 0, timeout), nil
+		return func(timeout time.Duration) raft.Future {
+			return n.raft.RemoveServer(raft.ServerID(brokerName(id)), 0, timeout)
+		}, nil
 	})
 }
 
@@ -301,7 +305,8 @@ func (n *Node) Resign(ctx context.Context) error {
 	if servers, err := n.servers(); err != nil || voters(servers) < 2 {
 		return errors.Join(ErrNotController, err)
 	}
-	return n.await(ctx, n.raft.LeadershipTransfer())
+	_, _, err := n.await(ctx, func(time.Duration) raft.Future { return n.raft.LeadershipTransfer() })
+	return err
 }
 
 // admit gives the node of a registered broker its place in the quorum: one that
@@ -311,11 +316,13 @@ func (n *Node) admit(ctx context.Context, r Registration) error {
 		return nil
 	}
 	id, address := raft.ServerID(brokerName(r.ID)), raft.ServerAddress(r.RaftAddress)
-	return n.changeMembers(ctx, func(servers []raft.Server, timeout time.Duration) (raft.IndexFuture, error) {
+	return n.changeMembers(ctx, func(servers []raft.Server) (func(time.Duration) raft.Future, error) {
 		if slices.ContainsFunc(servers, func(s raft.Server) bool { return s.ID == id && s.Address == address }) {
 			return nil, nil
 		}
-		return n.raft.AddNonvoter(id, address, 0, timeout), nil // a voter stays one, and gets the address
+		return func(timeout time.Duration) raft.Future {
+			return n.raft.AddNonvoter(id, address, 0, timeout) // a voter stays one, and gets the address
+		}, nil
 	})
 }
 
@@ -336,23 +343,26 @@ func (n *Node) checkDirectory(img *Image, r Registration) error {
 	return nil
 }
 
-// changeMembers changes the quorum's members. change may find that nothing is
-// to be done, and returns nil.
-func (n *Node) changeMembers(ctx context.Context, change func([]raft.Server, time.Duration) (raft.IndexFuture, error)) error {
+// changeMembers changes the quorum's members. change says how raft is asked; nil:
+// nothing is to be done.
+func (n *Node) changeMembers(ctx context.Context, change func([]raft.Server) (func(time.Duration) raft.Future, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.ProposeTimeout)
 	defer cancel()
-	n.decide.Lock()
-	defer n.decide.Unlock()
-	if err := n.catchUp(); err != nil {
+	if err := n.enter(ctx); err != nil {
+		return err
+	}
+	defer n.leave()
+	if err := n.catchUp(ctx); err != nil {
 		return err
 	}
 	servers, err := n.servers()
 	if err != nil {
 		return err
 	}
-	future, err := change(servers, n.cfg.ProposeTimeout)
-	if err != nil || future == nil {
+	ask, err := change(servers)
+	if err != nil || ask == nil {
 		return err
 	}
-	return n.await(ctx, future)
+	_, n.owed, err = n.await(ctx, ask)
+	return err
 }

@@ -167,24 +167,24 @@ func (s *snapshotStore) reap() error {
 }
 
 // newest reads and decodes the newest snapshot and returns the index it ends
-// at, 0 if there is none.
-func (s *snapshotStore) newest() (uint64, error) {
+// at, 0 if there is none, and the feature level that it is at.
+func (s *snapshotStore) newest() (index uint64, level int16, err error) {
 	ids, err := s.names()
 	if err != nil || len(ids) == 0 {
-		return 0, err
+		return 0, levelOneNode, err
 	}
 	m, b, err := s.read(ids[0])
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	img, err := DecodeSnapshot(b)
 	if err != nil {
-		return 0, fmt.Errorf("snapshot %s: %w", m.ID, err)
+		return 0, 0, fmt.Errorf("snapshot %s: %w", m.ID, err)
 	}
 	if img.Index > m.Index {
-		return 0, fmt.Errorf("%w: snapshot %s holds change %d", ErrCorrupt, m.ID, img.Index)
+		return 0, 0, fmt.Errorf("%w: snapshot %s holds change %d", ErrCorrupt, m.ID, img.Index)
 	}
-	return m.Index, nil
+	return m.Index, img.level(), nil
 }
 
 // snapshotSink writes one snapshot. It counts once Close has renamed it.

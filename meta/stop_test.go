@@ -17,7 +17,7 @@ func TestEveryProposalIsAnsweredWhenTheNodeStops(t *testing.T) {
 	for i := range int64(20) {
 		last := n.raft.LastIndex()
 		proposers.Go(func() {
-			_, _ = n.commit(context.Background(), Command{Base: n.Image().Index, Changes: []Change{TakeProducerIDs{Broker: 1, Next: i}}})
+			_, _, _ = n.propose(context.Background(), Command{Base: n.Image().Index, Changes: []Change{TakeProducerIDs{Broker: 1, Next: i}}})
 		})
 		for n.raft.LastIndex() == last {
 			<-time.After(time.Millisecond)
