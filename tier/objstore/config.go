@@ -76,6 +76,7 @@ func ParseURL(raw string) (Config, error) {
 
 const (
 	urlBytesMax = 8 << 10 // room for the longest path, and its escapes
+	paramsMax   = 16      // several times what any scheme knows
 	urlToldMax  = 512     // bytes of a URL that an error repeats
 )
 
@@ -193,6 +194,9 @@ func parseS3URL(u *url.URL) (Config, error) {
 
 // parseParams hands each parameter to its setter; each may appear once.
 func parseParams(u *url.URL, known map[string]func(string) error) error {
+	if n := strings.Count(u.RawQuery, "&"); n >= paramsMax {
+		return fmt.Errorf("it has %d parameters, the limit is %d", n+1, paramsMax)
+	}
 	values, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
 		return fmt.Errorf("its parameters are malformed: %w", err)
@@ -321,6 +325,10 @@ func redactURL(raw string) string {
 	}
 	if u.User != nil {
 		u.User = url.User("xxxxx")
+	}
+	if strings.Count(u.RawQuery, "&") >= paramsMax {
+		u.RawQuery = "…"
+		return u.String()
 	}
 	q, hidden := u.Query(), false
 	for name := range q {
