@@ -126,6 +126,9 @@ func (l *Log) appendLocked(b []byte, first batch.Batch, o *AppendOptions) (Appen
 	if err != nil {
 		return Appended{}, err
 	}
+	if err := l.holdLocked(first.LeaderEpoch(), first.BaseOffset()); err != nil {
+		return Appended{}, err
+	}
 	a.BaseOffset, a.LastOffset = first.BaseOffset(), next-1
 	if first.LogAppendTime() {
 		a.LogAppendTime = first.MaxTimestamp()

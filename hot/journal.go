@@ -22,7 +22,9 @@ import (
 //	offset size field of a record
 //	     0    4  CRC-32C of bytes 4..119
 //	     4    1  kind: 1 state, 2 removed
-//	     5    3  reserved, 0
+//	     5    1  flags: 1 records were appended to the log (held.go); a program that
+//	             does not know a flag drops it
+//	     6    2  reserved, 0
 //	     8   16  topic id
 //	    24    4  partition
 //	    28    4  latest leader epoch, -1 none
@@ -57,6 +59,8 @@ const (
 
 	recordState   byte = 1 // format: do not renumber
 	recordRemoved byte = 2
+
+	journalHeld byte = 1 // format: do not renumber
 )
 
 // journalKey names a partition.
@@ -82,6 +86,7 @@ type partitionState struct {
 	localStart    int64
 	lacks         uint32 // Log.partial, as exactly as the record has it
 	hadEpoch      int32  // of a log that has lost its end (Log.Lost), NoEpoch otherwise
+	held          bool   // records were appended
 }
 
 func newPartitionState(start int64) partitionState {
@@ -94,7 +99,11 @@ func newPartitionState(start int64) partitionState {
 
 func appendJournalRecord(dst []byte, kind byte, k journalKey, s *partitionState) []byte {
 	at := len(dst)
-	dst = append(dst, 0, 0, 0, 0, kind, 0, 0, 0)
+	flags := byte(0)
+	if s.held {
+		flags = journalHeld
+	}
+	dst = append(dst, 0, 0, 0, 0, kind, flags, 0, 0)
 	dst = append(dst, k.id[:]...)
 	dst = binary.BigEndian.AppendUint32(dst, uint32(k.index))
 	dst = binary.BigEndian.AppendUint32(dst, uint32(s.epoch.Epoch))
@@ -136,6 +145,7 @@ func parseJournalRecord(b []byte) (kind byte, k journalKey, s partitionState, ok
 		lacks:         binary.BigEndian.Uint32(b[108:]),
 		localStart:    i64(112),
 		hadEpoch:      int32(binary.BigEndian.Uint32(b[68:])) - 1,
+		held:          b[5]&journalHeld != 0,
 	}
 	return b[4], k, s, b[4] == recordState || b[4] == recordRemoved
 }
@@ -267,6 +277,7 @@ func (j *journal) put(k journalKey, s partitionState) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	at, ok := j.live[k]
+	s.held = s.held || ok && at.held
 	if ok && *at == s {
 		return j.failed
 	}

@@ -43,6 +43,7 @@ type Log struct {
 
 	appendMu     sync.Mutex // guards the following; held across the write
 	tail         *tail      // nil until needed
+	held         bool       // the journal knows that there are records
 	txnsUnsynced []*segment // with a transaction index that is not synced
 
 	stateMu   sync.Mutex // guards the following; never held across I/O

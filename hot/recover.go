@@ -32,11 +32,8 @@ func (s *Store) openLog(p topic.Partition, c LogConfig, dirName string, exists b
 	had, hadEpoch := int64(0), lineage.NoEpoch
 	if !exists {
 		if known { // the directory is gone, or set aside: what it held is missing
-			had = max(state.highWatermark, state.recovery)
-			if hadEpoch = state.hadEpoch; had > 0 {
-				hadEpoch = max(hadEpoch, state.epoch.Epoch, 0)
-			}
-			l.logger().Error("the partition's directory is gone: the log begins anew, and does not count before it has what it had", "had", had)
+			had, hadEpoch = state.missing()
+			l.logger().Error("the partition's directory is gone: the log begins anew, and does not count before it has what it had", "had", had, "empty", hadEpoch < 0)
 		}
 		if err := l.create(had, hadEpoch); err != nil {
 			return nil, fmt.Errorf("make partition %s: %w", p, err)
@@ -59,6 +56,7 @@ func (s *Store) openLog(p topic.Partition, c LogConfig, dirName string, exists b
 		state.highWatermark, state.hadEpoch = max(state.highWatermark, had), hadEpoch
 	}
 	l.partial.Store(partialOf(state.lacks))
+	l.held = state.held
 	if err := l.load(state, known && exists, segs); err != nil {
 		return nil, fmt.Errorf("open partition %s: %w", p, err)
 	}

@@ -1,0 +1,97 @@
+package hot
+
+import (
+	"testing"
+	"time"
+
+	"github.com/varvelog/varve/hot/vfs"
+)
+
+// rarely has no checkpoint be made while a test runs.
+func rarely(c *Config) { c.CheckpointInterval = time.Hour }
+
+// TestDirectoryRemovedBeforeTheFirstCheckpointIsMissed acknowledges records, of a leader and of a follower, and removes the log's
+// directory when the process has died, or the power has failed.
+func TestDirectoryRemovedBeforeTheFirstCheckpointIsMissed(t *testing.T) {
+	for _, power := range []bool{false, true} {
+		for _, origin := range []Origin{Client, Follower} {
+			mem := vfs.NewMem(1)
+			s := openStore(t, mem, "data", rarely)
+			l := openLog(t, s)
+			b := records(3, 40, 1)
+			if origin == Client {
+				if err := l.AssignEpoch(7); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.SetLeaderEpoch(7)
+			mustAppend(t, l, b, func(o *AppendOptions) { o.Origin, o.LeaderEpoch = origin, 7 })
+			waitDurable(t, l, 3)
+			dir, after := l.Dir(), mem
+			if power {
+				after = mem.CrashSeed(3)
+			}
+			s.Abandon()
+			if err := after.RemoveAll(dir); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // the next start knows, too
+				s = openStore(t, after, "data", rarely)
+				l = openLog(t, s)
+				if _, epoch, lost := l.Lost(); !lost || epoch != 7 || l.Offsets().End != 0 {
+					t.Fatalf("power %t, origin %d: lost %t of epoch %d", power, origin, lost, epoch)
+				}
+				s.Abandon()
+			}
+		}
+	}
+}
+
+// TestDirectoryThatNeverHeldRecordsIsNotMissed loses one without records, and loses power at every step up to the first records that
+// count: a directory that was never durable had nothing that anybody was told of.
+func TestDirectoryThatNeverHeldRecordsIsNotMissed(t *testing.T) {
+	mem := vfs.NewMem(1)
+	s := openStore(t, mem, "data", rarely)
+	l := openLog(t, s)
+	if err := l.AssignEpoch(7); err != nil {
+		t.Fatal(err)
+	}
+	dir := l.Dir()
+	s.Abandon()
+	if err := mem.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	s = openStore(t, mem, "data", rarely)
+	if _, _, lost := openLog(t, s).Lost(); lost {
+		t.Fatal("nothing was appended, so nothing is lost")
+	}
+	s.Abandon()
+	gone := 0
+	for step := 0; ; step++ {
+		mem := vfs.NewMem(uint64(step))
+		faults := vfs.NewFaults(mem)
+		s := openStore(t, faults, "data", rarely)
+		var after *vfs.Mem
+		faults.Inject(vfs.Rule{Ops: []vfs.Op{vfs.OpMkdir, vfs.OpOpen, vfs.OpWrite, vfs.OpSync, vfs.OpSyncDir, vfs.OpSyncFS}, Skip: step,
+			Do: func() { after = mem.CrashSeed(uint64(step)) }})
+		l := openLog(t, s)
+		mustAppend(t, l, records(3, 40, 1))
+		waitDurable(t, l, 3)
+		s.Abandon()
+		if after == nil {
+			break
+		}
+		s = openStore(t, after, "data", rarely)
+		there := s.Has(testPartition)
+		if _, _, lost := openLog(t, s).Lost(); lost {
+			t.Fatalf("step %d, directory there %t: records are missed that nobody was told of", step, there)
+		}
+		if !there {
+			gone++
+		}
+		s.Abandon()
+	}
+	if gone == 0 {
+		t.Fatal("the directory was durable from the beginning")
+	}
+}
