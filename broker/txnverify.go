@@ -133,8 +133,6 @@ func produceTxnError(err error, version int16) error {
 		return fmt.Errorf("%w: %w", replica.ErrISRTooSmall, err)
 	case errors.Is(err, coordinator.ErrTxnAbortable) && version < 11:
 		return withMessage(coordinator.ErrInvalidTxnState, "Partition was not added to the transaction")
-	case errors.Is(err, coordinator.ErrTxnAbortable):
-		return withMessage(coordinator.ErrTxnAbortable, "Partition was not added to the transaction")
 	case errors.Is(err, coordinator.ErrProducerFenced):
 		return replica.ErrStaleProducerEpoch // as Kafka has it in answers to Produce
 	}

@@ -186,10 +186,11 @@ func (c *core) consumerMember(g *group, q *ConsumerHeartbeatRequest) (m *consume
 	join := q.MemberEpoch == joinEpoch
 	m = cg.members[q.MemberID]
 	if q.InstanceID != nil {
-		if id, ok := cg.static[*q.InstanceID]; ok && id != q.MemberID {
+		id, ok := cg.static[*q.InstanceID]
+		if ok && (join || id != q.MemberID) {
 			return c.takeOver(g, cg.members[id], q)
 		}
-		if m == nil && !join {
+		if !ok && !join {
 			return nil, false, refuse(ErrUnknownMember, "Instance id %s is unknown.", *q.InstanceID)
 		}
 	}
@@ -206,13 +207,17 @@ func (c *core) consumerMember(g *group, q *ConsumerHeartbeatRequest) (m *consume
 	return m, false, m.checkEpoch(q)
 }
 
-// takeOver lets a static member that is back have what its instance id had.
+// takeOver lets a static member that is back have what its instance id had. Until that has left it is refused, be it the same
+// member: who is not told that its answer was lost cannot know it from another process of the same name.
 func (c *core) takeOver(g *group, old *consumerMember, q *ConsumerHeartbeatRequest) (*consumerMember, bool, error) {
 	switch {
 	case q.MemberEpoch != joinEpoch:
 		return nil, false, refuse(ErrFencedInstance, "Static member %s with instance id %s was fenced by member %s.", q.MemberID, *q.InstanceID, old.id)
 	case old.epoch != leaveStaticEpoch && old.classic == nil:
 		return nil, false, refuse(ErrUnreleasedInstance, "Static member %s with instance id %s cannot join the group because the instance id is owned by %s member.", q.MemberID, *q.InstanceID, old.id)
+	}
+	if old.id == q.MemberID {
+		return old, false, old.checkEpoch(q)
 	}
 	return c.succeed(g, old, q.MemberID), false, nil
 }

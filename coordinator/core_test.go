@@ -85,6 +85,8 @@ func (s *script) run(d *datadriven.TestData) string {
 				s.cfg.StreamsIntervalMillis = int32(n)
 			case "streams-size":
 				s.cfg.StreamsSizeMax = int32(n)
+			case "share-size":
+				s.cfg.ShareSizeMax = int32(n)
 			case "standbys":
 				s.cfg.StreamsStandbys = int32(n)
 			case "tags":

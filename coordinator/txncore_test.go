@@ -17,6 +17,7 @@ import (
 //	add id=ID pid=N epoch=N p=TOPIC/N,… [v=2]        AddPartitionsToTxn; verify asks only
 //	end id=ID pid=N epoch=N do=commit|abort [v=2]    EndTxn
 //	ended id=ID pid=N epoch=N                        the markers are written
+//	known id=ID pid=N epoch=N                        the log says of an id, without a transaction, how far its epochs have got
 //	describe id=ID | list [state=S] [pid=N] [older=MS] [pattern=RE]
 //	advance MILLIS | reload | state
 //
@@ -73,6 +74,15 @@ func (s *txnScript) run(d *datadriven.TestData) string {
 			q.Partitions = append(q.Partitions, at)
 		}
 		return s.step(func(int64) any { return q })
+	case "known":
+		r := txnRecord(&transaction{
+			id: a["id"], producer: who, lastEpoch: noEpoch, previous: noProducer, next: noProducer, timeout: 60_000, state: TxnEmpty, start: -1,
+			updated: s.now,
+		})
+		if err := s.core.replay(noProducer, r.key, r.value); err != nil {
+			s.t.Fatal(err)
+		}
+		return ""
 	case "ended":
 		return s.step(func(int64) any { return txnEnded{id: a["id"], producer: who} })
 	case "describe":

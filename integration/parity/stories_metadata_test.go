@@ -10,7 +10,7 @@ import (
 func stories() []story {
 	var all []story
 	for _, list := range [][]story{
-		metadataStories(), topicStories(), configStories(), produceStories(), codecStories(), idempotenceStories(), transactionStories(), consumerGroupStories(), migrationStories(),
+		metadataStories(), topicStories(), configStories(), produceStories(), codecStories(), idempotenceStories(), transactionStories(), hangingStories(), consumerGroupStories(), staticStories(), migrationStories(),
 		streamsStories(),
 		quotaStories(), fetchStories(), shareFetchStories(), shareGroupStories(), offsetStories(), groupStories(), clusterStories(),
 	} {
