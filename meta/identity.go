@@ -1,8 +1,6 @@
 package meta
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -32,6 +30,9 @@ type identity struct {
 
 const identityFile = "meta.properties"
 
+// identityBytesMax is several times what the file of the largest quorum takes.
+const identityBytesMax = 16 << 10
+
 // bound reports whether there has to be a log beside the file.
 func (i identity) bound() bool { return i.clusterID != "" || i.formed }
 
@@ -50,14 +51,19 @@ func readIdentity(dir string, node int32) (identity, bool, error) {
 }
 
 func parseIdentity(b []byte) (identity, error) {
+	if len(b) > identityBytesMax {
+		return identity{}, fmt.Errorf("%w: %s has %d bytes, the limit is %d", ErrCorrupt, identityFile, len(b), identityBytesMax)
+	}
 	values := make(map[string]string)
-	for lines := bufio.NewScanner(bytes.NewReader(b)); lines.Scan(); {
-		if k, v, ok := strings.Cut(strings.TrimSpace(lines.Text()), "="); ok && !strings.HasPrefix(k, "#") {
+	for line := range strings.Lines(string(b)) {
+		k, v, _ := strings.Cut(strings.TrimSpace(line), "=")
+		switch k {
+		case "version", "node.id", "cluster.id", "directory.id", "founders", "formed":
 			values[k] = v
 		}
 	}
 	if v := values["version"]; v != "1" {
-		return identity{}, fmt.Errorf("%w: %s has version %q, this release reads 1", ErrVersion, identityFile, v)
+		return identity{}, fmt.Errorf("%w: %s has version %.20q, this release reads 1", ErrVersion, identityFile, v)
 	}
 	id, err := strconv.ParseInt(values["node.id"], 10, 32)
 	if err != nil {
@@ -84,11 +90,11 @@ func parseIdentity(b []byte) (identity, error) {
 
 func parseFounders(text string) (map[int32]topic.ID, error) {
 	founders := make(map[int32]topic.ID)
-	for _, one := range strings.Split(text, ",") {
+	for one := range strings.SplitSeq(text, ",") {
 		node, directory, _ := strings.Cut(one, "@")
 		id, err := strconv.ParseInt(node, 10, 32)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%.20q is not a node", node)
 		}
 		if founders[int32(id)], err = topic.ParseID(directory); err != nil {
 			return nil, err

@@ -36,7 +36,7 @@ func NewID() ID {
 func ParseID(s string) (ID, error) {
 	var id ID
 	if len(s) != idEncoding.EncodedLen(len(id)) {
-		return ID{}, fmt.Errorf("%w %q: want %d characters of URL-safe base64", ErrInvalidID, s, idEncoding.EncodedLen(len(id)))
+		return ID{}, fmt.Errorf("%w %.40q: want %d characters of URL-safe base64", ErrInvalidID, s, idEncoding.EncodedLen(len(id)))
 	}
 	if _, err := idEncoding.Decode(id[:], []byte(s)); err != nil {
 		return ID{}, fmt.Errorf("%w %q: %w", ErrInvalidID, s, err)
