@@ -307,35 +307,36 @@ func TestShareSessionEpochs(t *testing.T) {
 
 func TestShareFetchWaitsForAppendsReleasesAndExpiry(t *testing.T) {
 	s := startShares(t, 1, map[string]string{"group.share.min.record.lock.duration.ms": "1000"})
-	s.configure("g", "share.record.lock.duration.ms", "1000")
 	ann, bob := s.member("ann"), s.member("bob")
 	ann.fetch(0)
 	bob.fetch(0)
 	wait := func(m *shareMember) (await func() string) {
 		q := m.fetchRequest()
-		q.MaxWaitMillis = 20_000
+		q.MaxWaitMillis = 120_000 // beyond all that a busy machine may take: only what it waits for answers it with records
 		corr := m.send(q)
-		began := time.Now()
 		return func() string {
 			r := m.response(q, corr).(*kmsg.ShareFetchResponse)
 			m.epoch++
-			if d := time.Since(began); d > 15*time.Second {
-				t.Errorf("it took %v", d)
-			}
 			return heldIn(r)
 		}
 	}
 	got := wait(ann)
-	s.produce(0, 4)
-	expect(t, "woken by an append", got(), "0-3")
+	s.produce(0, 2)
+	expect(t, "woken by an append", got(), "0-1")
 	got = wait(bob)
 	expect(t, "ann releases", ann.ack(0, 1, share.Release), int16(0))
 	expect(t, "woken by a release", got(), "0-1x2")
 	expect(t, "bob accepts", bob.ack(0, 1, share.Accept), int16(0))
+
+	s.configure("g", "share.record.lock.duration.ms", "1000")
+	got = wait(ann)
+	s.produce(0, 2)
+	expect(t, "ann's, for a second", got(), "2-3")
+	s.configure("g", "share.record.lock.duration.ms", "30000") // of bob's: that of ann's stays
 	got = wait(bob)
 	expect(t, "woken by a lock that runs out", got(), "2-3x2")
 	expect(t, "too late", ann.ack(2, 3, share.Accept), codeInvalidRecordState)
-	if n := s.Stats().Shares.Expired; n < 2 {
+	if n := s.Stats().Shares.Expired; n != 2 {
 		t.Errorf("%d locks ran out", n)
 	}
 	got = wait(ann)
@@ -345,7 +346,7 @@ func TestShareFetchWaitsForAppendsReleasesAndExpiry(t *testing.T) {
 
 func TestShareRenewalsHoldRecords(t *testing.T) {
 	s := startShares(t, 1, map[string]string{"group.share.min.record.lock.duration.ms": "1000"})
-	s.configure("g", "share.record.lock.duration.ms", "1500")
+	s.configure("g", "share.record.lock.duration.ms", "4000")
 	s.produce(0, 2)
 	ann := s.member("ann")
 	expect(t, "ann's", ann.get(), "0-1")
@@ -362,7 +363,7 @@ func TestShareRenewalsHoldRecords(t *testing.T) {
 	began := time.Now()
 	eventually(t, "longer than a lock", func() bool {
 		expect(t, "renewal", renew(), int16(0))
-		return time.Since(began) > 2*time.Second
+		return time.Since(began) > 5*time.Second
 	})
 	expect(t, "still its own", ann.ack(0, 1, share.Accept), int16(0))
 	s.configure("g", "share.renew.acknowledge.enable", "false")

@@ -64,7 +64,7 @@ type described struct {
 // asked may not have heard yet.
 func awaitNodes(t *testing.T, c *nodetest.Cluster, ok func(map[int32]described) bool) {
 	t.Helper()
-	nodetest.Eventually(t, 30*time.Second, "the nodes are as they should be", func() error {
+	nodetest.Eventually(t, 2*time.Minute, "the nodes are as they should be", func() error {
 		var v struct{ Brokers []described }
 		out, err := varve(t, c, "cluster", "describe", "--json")
 		if err == nil {

@@ -149,6 +149,7 @@ func TestDeposedLeaderNeitherCommitsNorUploads(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.wait("another leader", func() bool { return c.state("events").Leader > 1 })
+	c.leader("events") // until it knows, it follows the old one, and what it gets from there is rightly acknowledged
 	hw := old.log.HighWatermark()
 	refused := 0
 	for i := range 60 {

@@ -50,8 +50,10 @@ func clusterRemove() *cobra.Command {
 	return cmd
 }
 
-// stopNews is how long the cluster may take to notice that a node has stopped.
-const stopNews = 5 * time.Second
+// stopNews is how long the cluster may take to notice that a node has stopped:
+// a session of Kafka's length, when it stopped without taking leave, and an
+// election before that, when it led the quorum.
+const stopNews = 15 * time.Second
 
 func (a *admin) removeNode(ctx context.Context, id int32) error {
 	began := time.Now()
@@ -89,7 +91,7 @@ func (a *admin) removeNode(ctx context.Context, id int32) error {
 	if err != nil {
 		return err
 	}
-	if err := answered(resp.ErrorCode, resp.ErrorMessage); err != nil {
+	if err := answered(resp.ErrorCode, resp.ErrorMessage); err != nil && !errors.Is(err, kerr.BrokerIDNotRegistered) { // it was a moment ago: see settled
 		return fmt.Errorf("unregister broker %d: %w", id, err)
 	}
 	return nil
@@ -188,7 +190,7 @@ func (a *admin) addVoter(ctx context.Context, id int32) error {
 	if err != nil {
 		return err
 	}
-	if err := answered(resp.ErrorCode, resp.ErrorMessage); err != nil {
+	if err := answered(resp.ErrorCode, resp.ErrorMessage); err != nil && !(errors.Is(err, kerr.DuplicateVoter) && a.settled(ctx, id, true)) {
 		return fmt.Errorf("add voter %d: %w", id, err)
 	}
 	return nil
@@ -208,10 +210,18 @@ func (a *admin) removeVoter(ctx context.Context, id int32) error {
 	if err != nil {
 		return err
 	}
-	if err := answered(resp.ErrorCode, resp.ErrorMessage); err != nil {
+	if err := answered(resp.ErrorCode, resp.ErrorMessage); err != nil && !(errors.Is(err, kerr.VoterNotFound) && a.settled(ctx, id, false)) {
 		return fmt.Errorf("remove voter %d: %w", id, err)
 	}
 	return nil
+}
+
+// settled says whether a node votes, or not, as was asked for. When an answer is
+// lost, such as that of a controller which took its own vote and leads no more,
+// the request is made again on the way, and refused because it has been granted.
+func (a *admin) settled(ctx context.Context, id int32, votes bool) bool {
+	_, _, now, err := a.quorumMember(ctx, id)
+	return err == nil && now == votes
 }
 
 // setDrain sets or clears that a broker is to be emptied.
