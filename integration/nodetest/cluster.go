@@ -269,10 +269,12 @@ func (c *Cluster) addresses() []string {
 // Bootstrap are the addresses of all nodes.
 func (c *Cluster) Bootstrap() string { return strings.Join(c.addresses(), ",") }
 
-// Client is a franz-go client of the cluster, closed when the test ends.
+// Client is a franz-go client of the cluster, closed when the test ends. A node
+// that stops may close a connection before its first request, which is to be
+// tried again like any other.
 func (c *Cluster) Client(opts ...kgo.Opt) *kgo.Client {
 	c.t.Helper()
-	cl, err := kgo.NewClient(slices.Concat([]kgo.Opt{kgo.SeedBrokers(c.addresses()...), kgo.MetadataMinAge(50 * time.Millisecond)}, c.options.Client, opts)...)
+	cl, err := kgo.NewClient(slices.Concat([]kgo.Opt{kgo.SeedBrokers(c.addresses()...), kgo.MetadataMinAge(50 * time.Millisecond), kgo.AlwaysRetryEOF()}, c.options.Client, opts)...)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -309,7 +311,7 @@ func (c *Cluster) CreateTopic(name string, partitions int32, replicas int16, set
 
 // Metadata asks one node what it knows of topics; none means all topics.
 func (c *Cluster) Metadata(id int32, topics ...string) (kadm.Metadata, error) {
-	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(c.nodes[id].Bootstrap)}, c.options.Client...)...)
+	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(c.nodes[id].Bootstrap), kgo.AlwaysRetryEOF()}, c.options.Client...)...)
 	if err != nil {
 		return kadm.Metadata{}, err
 	}

@@ -303,7 +303,7 @@ func (n *Node) AwaitReady() {
 // Client is a franz-go client of the node, closed when the test ends.
 func (n *Node) Client(opts ...kgo.Opt) *kgo.Client {
 	n.t.Helper()
-	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(n.Bootstrap)}, opts...)...)
+	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(n.Bootstrap), kgo.AlwaysRetryEOF()}, opts...)...)
 	if err != nil {
 		n.t.Fatal(err)
 	}
