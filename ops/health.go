@@ -45,6 +45,12 @@ func (s *Server) writeDegraded(w io.Writer) {
 	if s.deps.Tier == nil {
 		return
 	}
+	for _, r := range s.deps.Tier.Removals() {
+		if r.Blocked {
+			fmt.Fprintf(w, "degraded: the removal of deleted partition %s from the bucket waits for an operator: %v\n", r.Partition, r.LastError.Err)
+			break
+		}
+	}
 	for _, p := range s.deps.Tier.Status() {
 		if p.LastError != nil {
 			fmt.Fprintf(w, "degraded: the bucket fails, first seen for %s: %v\n", p.Partition, p.LastError.Err)

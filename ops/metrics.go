@@ -80,6 +80,8 @@ var (
 	atRisk         = gauge("varve_tier_atriskseconds", "How long the oldest record that is only on local disk has waited, by topic.", "topic")
 	deleteLag      = gauge("kafka_server_brokertopicmetrics_remotedeletelagsegments", "Objects of a topic that are marked and wait for their deletion.", "topic")
 	stuck          = gauge("varve_tier_stuckpartitions", "Partitions with work for the bucket that make no progress.")
+	removals       = gauge("varve_tier_removals", "Deleted partitions that this node has yet to remove from the bucket.")
+	removalsStop   = gauge("varve_tier_blockedremovals", "Of those, the ones whose manifest cannot be read: the log says what to do.")
 
 	storeRequests = counter("varve_store_requests_total", "Requests to the bucket as they are billed.", "op")
 	storeFailures = counter("varve_store_failures_total", "Requests to the bucket that failed.", "op")
@@ -273,6 +275,15 @@ func (r *rooms) tiering(ch chan<- prometheus.Metric) {
 		atRisk.send(ch, l.seconds, topic)
 	}
 	stuck.send(ch, float64(halted))
+	left := r.deps.Tier.Removals()
+	removals.send(ch, float64(len(left)))
+	blocked := 0
+	for _, x := range left {
+		if x.Blocked {
+			blocked++
+		}
+	}
+	removalsStop.send(ch, float64(blocked))
 	r.archive(ch)
 	stats := r.deps.Store.Stats()
 	for _, op := range objstore.Ops() {

@@ -32,7 +32,7 @@ func (p *Partition) appendLeading(records []byte, r AppendRequest) (Appended, in
 	if role.err != nil {
 		return Appended{}, 0, role.err
 	}
-	if lease := p.m.deps.Lease; lease != nil && !lease() {
+	if !p.m.leased() {
 		return Appended{}, 0, ErrNotLeader // as far as anybody knows here
 	}
 	if r.Acks == -1 && !p.enough() {

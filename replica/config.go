@@ -55,8 +55,8 @@ type Deps struct {
 	Meta    Metadata
 	// BrokerEpoch is the epoch under which this broker is registered now; nil: what the newest image says.
 	BrokerEpoch func() int64
-	// Lease says whether the controller cannot have given up on this broker yet. Without it a leader appends nothing: there may
-	// be another leader. It is asked at every append. nil: a broker without others.
+	// Lease says whether the controller cannot have given up on this broker yet. Without it a leader appends nothing, and claims
+	// and uploads nothing: there may be another leader. It is asked at every append. nil: a broker without others.
 	Lease func() bool
 	// Peers connects to the brokers that lead what this one follows; nil: a broker without others.
 	Peers  Peers

@@ -179,6 +179,9 @@ func (m *Manager) Close(ctx context.Context) error {
 	return nil
 }
 
+// leased says whether the controller cannot have given up on this broker yet.
+func (m *Manager) leased() bool { return m.deps.Lease == nil || m.deps.Lease() }
+
 // steady is a clock that nobody sets, in milliseconds: for leases and lags.
 func (m *Manager) steady() int64 { return time.Since(m.born).Milliseconds() }
 

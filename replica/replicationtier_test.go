@@ -217,6 +217,56 @@ func TestUncleanLeaderTakesTheBucketsRecords(t *testing.T) {
 	c.same("events")
 }
 
+// A leader that is cut off from the brokers, and not from the bucket, lives on when another is elected uncleanly. What it has
+// committed until then stands; what it wants to commit afterwards is refused, and both tiers stay of one history.
+func TestCutOffLeaderCommitsNothingAfterTheUncleanOne(t *testing.T) {
+	c := startCluster(t, 2, hot.Fsync, nil)
+	c.tieredTopic("events", []int32{1, 2}, true, "unclean.leader.election.enable", "true", "min.insync.replicas", "1")
+	acked := make(map[int64]string)
+	c.produceAll("events", 20, acked)
+	c.inSync("events", 2)
+	c.part(2, 1, true)
+	old := c.held(1, "events")
+	if _, err := old.Append(build(t, 0, record{ts: now(), value: "not waited for"}), AppendRequest{Acks: 1, Version: 12, Now: now()}); err != nil {
+		t.Fatal(err)
+	}
+	c.wait("the follower that is cut off to leave the in-sync set", func() bool { return len(c.state("events").ISR) == 1 })
+	c.produceAll("events", 100, acked)
+	end := c.uploaded("events")
+
+	c.nodes[0].ears.stop()
+	if err := c.quorum.FenceBroker(context.Background(), 1, c.nodes[0].epoch); err != nil {
+		t.Fatal(err)
+	}
+	m, p := c.leader("events")
+	if m.id != 2 {
+		t.Fatalf("broker %d leads", m.id)
+	}
+	c.wait("the leader to be whole", func() bool { return !c.state("events").Recovering })
+	c.produceTo(old, 40) // it is alone in the set that it knows
+	tierOf := func() tier.PartitionStatus {
+		s, _ := c.nodes[0].tier.PartitionStatus(old.id)
+		return s
+	}
+	c.wait("the old leader to have tried to commit", func() bool { return tierOf().Phase == "fenced" || c.remoteEnd(p) > end })
+	if got := c.remoteEnd(p); got != end || tierOf().Phase != "fenced" {
+		t.Fatalf("the old leader moved the bucket's end from %d to %d, and is %+v", end, got, tierOf())
+	}
+	kept := make(map[int64]string)
+	for offset, value := range acked {
+		if offset < end {
+			kept[offset] = value
+		}
+	}
+	c.produceAll("events", 60, kept)
+	c.uploaded("events")
+	c.wantRead(2, "events", kept)
+	chain, err := p.remote.Lineage(context.Background())
+	if err != nil || !p.log.Lineage().Within(chain, 0, c.remoteEnd(p)) {
+		t.Errorf("the bucket's epochs are %v, %v; the leader's %v", chain, err, p.log.Lineage())
+	}
+}
+
 func TestReassignedReplicaMovesAndItsDirectoryGoes(t *testing.T) {
 	c := startCluster(t, 3, hot.Fsync, nil)
 	id := c.topic("events", []int32{1, 2})

@@ -96,6 +96,19 @@ func (l *tierLog) Roll() error {
 	return l.p.log.Roll(now())
 }
 
+// EpochAt implements tier.Log.
+func (l *tierLog) EpochAt(offset int64) (epoch int32, below bool) {
+	chain := l.p.log.Lineage()
+	if epoch = chain.EpochAt(offset); epoch >= 0 {
+		return epoch, false
+	}
+	first, _ := chain.Earliest()
+	return first.Epoch, true
+}
+
+// Leased implements tier.Log.
+func (l *tierLog) Leased() bool { return l.p.m.leased() }
+
 // SetRemoteEnd implements tier.Log: the manifest has committed everything below end, or the archive is withdrawn. Local
 // segments that this sets free go at the next housekeeping, which is put forward.
 func (l *tierLog) SetRemoteEnd(end int64) {

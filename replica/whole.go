@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -56,6 +57,9 @@ func (p *Partition) makeDurable(ctx context.Context, epoch int32) {
 	}
 }
 
+// errNoLease is returned when this broker's session with the controller has ended.
+var errNoLease = errors.New("replica: the session with the controller has ended")
+
 // mendRetry is how long a bucket that does not answer is left alone.
 const mendRetry = time.Second
 
@@ -80,8 +84,12 @@ func (p *Partition) makeWhole(ctx context.Context, epoch int32) {
 func (p *Partition) takeBucket(ctx context.Context, epoch int32) error {
 	ctx, cancel := context.WithTimeout(ctx, rebuildLimit)
 	defer cancel()
+	if !p.m.leased() {
+		return errNoLease // it may have been replaced without a word, or the topic be deleted
+	}
 	// Before its end is looked at: a leader before this one may be cut off from the brokers alone, and could go on committing
-	// what the log, by then longer, contradicts.
+	// what the log, by then longer, contradicts. After a clean election there is nothing to contradict, and the tier manager
+	// claims when it has something to commit.
 	if err := p.remote.Claim(ctx, epoch); err != nil {
 		return fmt.Errorf("claim the manifest: %w", err)
 	}

@@ -90,6 +90,11 @@ func (a answer) with(err error) answer {
 // errResigned answers calls that came too late.
 var errResigned = errors.New("tier: leadership resigned")
 
+// errNoLease is returned when a claim or an upload is wanted while the cluster may
+// have given up on this broker: somebody else may lead by now, or the topic be
+// deleted, and what this broker puts into the bucket would be found by nobody.
+var errNoLease = errors.New("tier: the session with the controller has ended: nothing is claimed or uploaded before it is back")
+
 // call runs fn unless the leadership is over.
 func (l *Leadership) call(fn func() error) error {
 	if l.resigned.Load() {
@@ -140,6 +145,10 @@ func (m *Manager) look(l *Leadership, e fxLook, a answer) {
 	var view logView
 	err := l.call(func() error {
 		view.LogOffsets = l.log.Offsets()
+		view.judged = judgement{offset: e.judge, epoch: -1}
+		if e.judge >= 0 {
+			view.judged.epoch, view.judged.below = l.log.EpochAt(e.judge)
+		}
 		from := e.above
 		if e.all {
 			from = -1
@@ -166,6 +175,9 @@ func (m *Manager) load(ctx context.Context, l *Leadership, e fxLoad, a answer) {
 
 func (m *Manager) claim(ctx context.Context, l *Leadership, e fxClaim, a answer) {
 	state, err := within(m, ctx, e.timeoutMillis, func(ctx context.Context) (State, error) {
+		if !l.log.Leased() {
+			return State{}, errNoLease
+		}
 		if err := l.remote.Claim(ctx, e.epoch); err != nil {
 			return State{}, err
 		}

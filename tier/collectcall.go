@@ -18,6 +18,7 @@ type collection struct {
 	remote         *Remote
 	epoch          int32
 	lifetimeMillis int64
+	search         bool                   // remove nothing, say whether there is anything
 	own            func() map[string]bool // keys of this process's unsettled uploads
 	wall           func() int64
 	removed        func(keys []string)
@@ -26,7 +27,7 @@ type collection struct {
 
 func (m *Manager) collect(ctx context.Context, l *Leadership, e fxCollect, a answer) {
 	run := collection{
-		archive: m.archive, remote: l.remote, epoch: e.epoch, lifetimeMillis: e.lifetimeMillis,
+		archive: m.archive, remote: l.remote, epoch: e.epoch, search: e.search, lifetimeMillis: e.lifetimeMillis,
 		own: l.ownKeys, wall: func() int64 { return m.now().wall },
 		removed: func(keys []string) {
 			m.log.Info("removed orphaned objects", "topic", e.p.Topic, "partition", e.p.Index,
@@ -35,7 +36,7 @@ func (m *Manager) collect(ctx context.Context, l *Leadership, e fxCollect, a ans
 		},
 	}
 	left, err := within(m, ctx, e.timeoutMillis, run.run)
-	m.post(evCollected{answer: a.with(err), left: left})
+	m.post(evCollected{answer: a.with(err), search: e.search, left: left})
 }
 
 // run removes objects under the partition's prefix that the manifest does not
@@ -45,10 +46,16 @@ func (m *Manager) collect(ctx context.Context, l *Leadership, e fxCollect, a ans
 // Listing comes first, the manifest second: an object listed and not named was
 // unreferenced after it had been listed. It is too old to be committed still
 // (T7), its epoch is not above ours, and it is none of this process's own.
+//
+// A search removes nothing, and asks the manifest as it is known here: left tells
+// that there is something to be looked into under a claim.
 func (r collection) run(ctx context.Context) (left bool, err error) {
 	known, err := r.known(ctx)
 	if err != nil {
 		return false, err
+	}
+	if r.search {
+		return r.find(ctx, known)
 	}
 	err = listInBatches(ctx, r.archive.deps.Store, r.remote.Prefix(), func(batch []objstore.Object) error {
 		keys, young := orphanCandidates(r.archive.Config(), batch, r.own(), known, r.epoch,
@@ -57,6 +64,22 @@ func (r collection) run(ctx context.Context) (left bool, err error) {
 		return r.remove(ctx, keys)
 	})
 	return left, err
+}
+
+// find says whether the partition has objects that the manifest as it is known here
+// does not name, of whatever age.
+func (r collection) find(ctx context.Context, known map[SegmentID]bool) (found bool, err error) {
+	m, err := r.remote.load(ctx)
+	if err != nil {
+		return false, err
+	}
+	err = listInBatches(ctx, r.archive.deps.Store, r.remote.Prefix(), func(batch []objstore.Object) error {
+		keys, _ := orphanCandidates(r.archive.Config(), batch, r.own(), known, r.epoch, 1<<60, -1, r.broken)
+		named, err := r.remote.namedBy(ctx, m, keys)
+		found = found || len(named) < len(keys)
+		return err
+	})
+	return found, err
 }
 
 // known are the objects that the manifest as cached here names. They need no
@@ -126,19 +149,30 @@ func listInBatches(ctx context.Context, store objstore.Store, prefix string, jud
 
 // bury does one step of the removal of a deleted topic's partition.
 func (m *Manager) bury(e fxBury) {
-	absent, err := within(m, m.ctx, e.timeoutMillis, func(ctx context.Context) (bool, error) {
+	_, err := within(m, m.ctx, e.timeoutMillis, func(ctx context.Context) (struct{}, error) {
+		var err error
 		switch e.step {
 		case graveRetire:
-			return m.retire(ctx, e.p)
+			err = m.retire(ctx, e.p)
 		case graveSweep:
-			return false, m.sweep(ctx, m.archive.Partition(e.p), false)
+			err = m.sweep(ctx, m.archive.Partition(e.p), false)
 		case graveSweepAgain:
-			return false, m.sweep(ctx, m.archive.Partition(e.p), true)
+			err = m.sweep(ctx, m.archive.Partition(e.p), true)
 		default:
-			return false, m.forget(e.p)
+			err = m.forget(e.p)
 		}
+		return struct{}{}, err
 	})
-	m.post(evBuried{e.p, e.step, absent, err})
+	switch {
+	case err == nil || m.ctx.Err() != nil:
+	case unreadable(err):
+		m.log.Error("removal of a deleted partition waits: its manifest cannot be read, and nothing that it may name is deleted; "+
+			"put back an earlier version of the object, or delete that one object by hand, and the removal goes on by itself",
+			"topic", e.p.Topic, "partition", e.p.Index, "object", m.archive.Partition(e.p).headKey(), "err", err)
+	default:
+		m.archive.complaints.warn(m.log, "removal of a deleted partition is delayed", "topic", e.p.Topic, "partition", e.p.Index, "err", err)
+	}
+	m.post(evBuried{e.p, e.step, err})
 }
 
 func (m *Manager) forget(p topic.Partition) error {
@@ -156,26 +190,20 @@ func (m *Manager) forget(p topic.Partition) error {
 	return nil
 }
 
-// retire fences every leader for good. absent: there is no manifest, so nobody
-// has claimed it and nothing was uploaded, or another broker has swept already; a
-// claim may still be on its way. The deletion is committed, so a head that was there
-// and is gone, or began anew, is no damage: what is remembered does not count.
-func (m *Manager) retire(ctx context.Context, p topic.Partition) (absent bool, err error) {
+// retire fences every leader for good, also where there is no manifest: nobody has
+// claimed it, or another broker has swept already, and a claim may be on its way. The
+// deletion is committed, so a head that was there and is gone, or began anew, is no
+// damage: what is remembered does not count.
+func (m *Manager) retire(ctx context.Context, p topic.Partition) error {
 	if err := m.archive.Forget(p); err != nil {
-		return false, err
+		return err
 	}
 	r := m.archive.Partition(p)
 	state, err := r.Refresh(ctx)
-	if err != nil {
-		return false, err
+	if err != nil || state.Retired {
+		return err
 	}
-	if state.LeaderEpoch < 0 && state.End < 0 {
-		return true, nil
-	}
-	if state.Retired {
-		return false, nil
-	}
-	return false, r.Commit(ctx, Edit{LeaderEpoch: math.MaxInt32, Retire: true})
+	return r.Commit(ctx, Edit{LeaderEpoch: math.MaxInt32, Retire: true})
 }
 
 // sweep deletes everything under the prefix; the head only when last: until then

@@ -31,6 +31,7 @@ type coreConfig struct {
 	uploadRate                                   int64 // limiter, 0 = none
 	callMillis, collectMillis                    int64
 	stuckMillis, recheckMillis                   int64
+	searchMillis                                 int64 // between searches for orphans, 0 = none
 	noCollection                                 bool
 	seed                                         uint64
 

@@ -61,8 +61,20 @@
 //     holds the start.
 //   - Tiering switched off drops the archive (State.Dropped) without moving the
 //     log start past the local part; only a Reset makes it usable again.
-//   - Orphans are collected by a leader that has something to commit: a partition
-//     that is never written again keeps what a crash left behind.
+//   - Orphans that a leader knows it may have left, or the one before it, are
+//     collected once the longest upload is over. Others (of a partition that is never
+//     written again, or of a leader that was cut off and went on uploading later) are
+//     found by a search once a week: a list request for each thousand objects, no
+//     claim. Of a topic whose tiering is switched off they stay until it is switched on
+//     again or deleted.
+//   - Ends do not tell whether an archive and a log belong together (divergence.go):
+//     the leader epoch of the archive's last offset does.
+//   - Without a lease nothing is claimed or uploaded: what a leader puts there whose
+//     topic was deleted meanwhile would be found by nobody. What is uploaded already
+//     may be committed.
+//   - A topic's removal retires the manifest also where there is none yet. One whose
+//     manifest cannot be read waits for an operator, keeps everything, and is told
+//     (varve_tier_blockedremovals, /healthz, the log at each try).
 //
 // # Order of deletion
 //

@@ -90,6 +90,7 @@ type State struct {
 	Start       int64 // first readable offset; -1 when nothing was ever committed
 	End         int64 // exclusive; -1 when nothing was ever committed
 	LeaderEpoch int32 // the epoch that holds the manifest; -1 when unclaimed
+	EndEpoch    int32 // the leader epoch of the last offset; -1 when there is no live segment
 	Segments    int64 // live segments
 	RawBytes    int64 // of live segments
 	StoredBytes int64 // of live segments

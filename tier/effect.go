@@ -17,6 +17,7 @@ type (
 		ref
 		above int64
 		all   bool
+		judge int64 // offset whose leader epoch is asked for, −1 none
 	}
 	fxRoll struct{ ref } // answered: evRolled
 	fxLoad struct {
@@ -60,6 +61,7 @@ type (
 	fxCollect struct { // answered: evCollected
 		ref
 		epoch          int32
+		search         bool // only say whether there is anything that the manifest does not name
 		lifetimeMillis int64
 		timeoutMillis  int64
 	}

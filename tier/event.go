@@ -17,6 +17,7 @@ type logView struct {
 	sealed []localSegment // all that end above the archive's end, in order
 	oldest localSegment   // the first sealed segment; end 0 when there is none
 	bytes  int64          // of all sealed segments
+	judged judgement
 }
 
 func (v *logView) add(s localSegment, above int64) {
@@ -115,7 +116,8 @@ type (
 	}
 	evCollected struct {
 		answer
-		left bool // unreferenced objects that are too young yet
+		search bool
+		left   bool // unreferenced objects that are too young yet, or, of a search, any
 	}
 	evStarted struct { // the log start was advanced
 		answer

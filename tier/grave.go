@@ -1,6 +1,10 @@
 package tier
 
-import "github.com/varvelog/varve/meta/topic"
+import (
+	"errors"
+
+	"github.com/varvelog/varve/meta/topic"
+)
 
 // grave is the removal of a deleted topic's partition from the bucket. Its steps
 // can all be repeated, so that a restart begins again from the journal:
@@ -9,9 +13,18 @@ import "github.com/varvelog/varve/meta/topic"
 //	→ sweep everything under the prefix → an upload's lifetime → sweep again
 //	→ forget
 //
+// Where there is no manifest yet a retired one is made, so that a leader which has
+// never claimed, and has not heard, cannot make a first one meanwhile.
+//
 // The second sweep catches uploads that were on their way when the first one ran. It
 // catches this process's: every broker that may have led removes the partition
-// itself, once it has heard of the deletion and has ended its uploads.
+// itself, once it has heard of the deletion and has ended its uploads. A broker that
+// is cut off has lost its lease long before the second sweep, and neither claims nor
+// uploads without one.
+//
+// A manifest that cannot be read stops its removal, and no other: what it says may
+// matter, and the deletion does not become wrong by waiting. It is tried again
+// seldom, and said each time.
 type grave struct {
 	id      topic.Partition
 	step    graveStep
@@ -34,10 +47,9 @@ const (
 type (
 	evTopicDeleted struct{ p topic.Partition } // it is in the journal already
 	evBuried       struct {                    // a step of the removal is done, or failed
-		p      topic.Partition
-		step   graveStep
-		absent bool // there is no manifest yet: nothing to be fenced, read or swept
-		err    error
+		p    topic.Partition
+		step graveStep
+		err  error
 	}
 	fxBury struct { // answered: evBuried
 		p             topic.Partition
@@ -47,6 +59,17 @@ type (
 )
 
 func (fxBury) isEffect() {}
+
+// A removal whose manifest cannot be read waits this long for its next try, doubling.
+const (
+	unreadableMillis    = 10 * 60_000
+	unreadableMillisMax = 6 * 3_600_000
+)
+
+// unreadable says that what the bucket holds is there, and not to be understood.
+func unreadable(err error) bool {
+	return errors.Is(err, ErrCorrupt) || errors.Is(err, ErrUnsupported)
+}
 
 func (e evTopicDeleted) apply(c *core, now instant) {
 	if p := c.parts[e.p]; p != nil {
@@ -99,6 +122,9 @@ func (e evBuried) apply(c *core, now instant) {
 			g.problem = &Problem{Op: "delete topic", Since: now.wall}
 		}
 		g.problem.Err, g.problem.Count = e.err, g.problem.Count+1
+		if unreadable(e.err) {
+			g.rest.until = now.steady + min(int64(unreadableMillis)<<min(g.problem.Count-1, 8), unreadableMillisMax)
+		}
 		g.advance(c, now)
 		return
 	}
@@ -107,11 +133,6 @@ func (e evBuried) apply(c *core, now instant) {
 	switch g.step {
 	case graveRetire:
 		g.at = now.steady + c.cfg.graceMillis
-		if e.absent {
-			// There is nobody to be waited for, but there may be a first head on its way.
-			g.step = graveSweep
-			g.at = now.steady + c.cfg.lifetimeMillis()
-		}
 	case graveSweep:
 		g.at = now.steady + c.cfg.lifetimeMillis()
 	case graveForget:

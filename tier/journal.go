@@ -1,10 +1,10 @@
 package tier
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -24,11 +24,25 @@ import (
 //
 // Torn tail: a last line without its newline is dropped. Opening rewrites the
 // file with what is unfinished.
+//
+// After a write that failed nobody knows what the file ends in: half a line, or
+// one that is not on disk. It is written anew before the next line. A process
+// that ends in between, or one of a release that did not do so, leaves half a
+// line with a whole one glued to it: then the whole one counts. The half never
+// did, as its write was reported to have failed.
 type journal struct {
-	mu   sync.Mutex // guards the following; serialises writes to the file
-	path string
-	file *os.File
-	open map[partitionKey]topic.Partition
+	mu    sync.Mutex // guards the following; serialises writes to the file
+	path  string
+	file  journalFile
+	dirty bool // the last write failed
+	open  map[partitionKey]topic.Partition
+}
+
+// journalFile is what the journal needs of an os.File opened for appending.
+type journalFile interface {
+	io.StringWriter
+	io.Closer
+	Sync() error
 }
 
 func openJournal(path string) (*journal, []topic.Partition, error) {
@@ -44,19 +58,35 @@ func openJournal(path string) (*journal, []topic.Partition, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
-	var b bytes.Buffer
 	for _, p := range unfinished {
 		j.open[partitionKey{p.ID, p.Index}] = p
-		b.WriteString(journalLine(p))
 	}
-	if err := replaceFile(path, b.Bytes()); err != nil {
-		return nil, nil, err
-	}
-	j.file, err = os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
+	if err := j.rewrite(); err != nil {
 		return nil, nil, err
 	}
 	return j, unfinished, nil
+}
+
+// rewrite puts a file with what is unfinished in the place of the old one, and
+// goes on in it.
+func (j *journal) rewrite() error {
+	lines := make([]string, 0, len(j.open))
+	for _, p := range j.open {
+		lines = append(lines, journalLine(p))
+	}
+	slices.Sort(lines)
+	if err := replaceFile(j.path, []byte(strings.Join(lines, ""))); err != nil {
+		return err
+	}
+	file, err := os.OpenFile(j.path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	if j.file != nil {
+		_ = j.file.Close() // the old file has no name any more, and nothing that counts
+	}
+	j.file, j.dirty = file, false
+	return nil
 }
 
 func journalLine(p topic.Partition) string {
@@ -66,28 +96,56 @@ func journalLine(p topic.Partition) string {
 // parseJournal returns the deletions that were begun and not ended, in order.
 func parseJournal(content []byte) ([]topic.Partition, error) {
 	var unfinished []topic.Partition
-	r := bufio.NewReader(bytes.NewReader(content))
 	for n := 1; ; n++ {
-		line, err := r.ReadString('\n')
-		if err != nil {
+		line, rest, whole := bytes.Cut(content, []byte("\n"))
+		if !whole {
 			return unfinished, nil // the end, or a torn line
 		}
-		f := strings.Fields(line)
-		if len(f) < 3 || f[0] != "+" && f[0] != "-" || f[0] == "+" && len(f) != 4 {
-			return nil, fmt.Errorf("line %d is not a journal line", n)
-		}
-		id, err1 := topic.ParseID(f[1])
-		index, err2 := strconv.ParseInt(f[2], 10, 32)
-		if err := errors.Join(err1, err2); err != nil {
+		content = rest
+		begun, p, err := parseGlued(string(line))
+		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
-		unfinished = slices.DeleteFunc(unfinished, func(p topic.Partition) bool {
-			return p.ID == id && p.Index == int32(index)
-		})
-		if f[0] == "+" {
-			unfinished = append(unfinished, topic.Partition{Topic: f[3], ID: id, Index: int32(index)})
+		unfinished = slices.DeleteFunc(unfinished, func(q topic.Partition) bool { return q.ID == p.ID && q.Index == p.Index })
+		if begun {
+			unfinished = append(unfinished, p)
 		}
 	}
+}
+
+// parseGlued reads a line, or what is whole at the end of one that begins with
+// half a line.
+func parseGlued(line string) (begun bool, p topic.Partition, err error) {
+	begun, p, err = parseJournalLine(line)
+	half := strings.HasPrefix(line, "+") || strings.HasPrefix(line, "-")
+	for at := len(line); err != nil; {
+		if at = strings.LastIndexAny(line[:at], "+-"); at < 1 || !half {
+			return false, topic.Partition{}, err
+		}
+		if b, q, suffix := parseJournalLine(line[at:]); suffix == nil {
+			return b, q, nil
+		}
+	}
+	return begun, p, nil
+}
+
+// parseJournalLine reads a line without its newline.
+func parseJournalLine(line string) (begun bool, p topic.Partition, err error) {
+	f := strings.Split(line, " ")
+	switch {
+	case f[0] == "+" && len(f) == 4 && f[3] != "":
+		p.Topic = f[3]
+	case f[0] == "-" && len(f) == 3:
+	default:
+		return false, p, fmt.Errorf("%q is not a journal line", line)
+	}
+	index, err := strconv.ParseInt(f[2], 10, 32)
+	if err != nil {
+		return false, p, err
+	}
+	p.Index = int32(index)
+	p.ID, err = topic.ParseID(f[1])
+	return f[0] == "+", p, err
 }
 
 func (j *journal) add(p topic.Partition) error {
@@ -118,10 +176,20 @@ func (j *journal) write(line string) error {
 	if j.file == nil {
 		return nil
 	}
+	if j.dirty {
+		if err := j.rewrite(); err != nil {
+			return fmt.Errorf("write the journal anew after a failed write: %w", err)
+		}
+	}
+	j.dirty = true
 	if _, err := j.file.WriteString(line); err != nil {
 		return err
 	}
-	return j.file.Sync()
+	if err := j.file.Sync(); err != nil {
+		return err
+	}
+	j.dirty = false
+	return nil
 }
 
 func (j *journal) close() error {

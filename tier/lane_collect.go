@@ -7,14 +7,15 @@ const (
 	collectRetryMillisMax = 6 * 3_600_000
 )
 
-// collectLane plans and starts orphan collections. One is planned only when an
-// upload may have left an object behind (a failure, a lost answer, an earlier
-// leader) and runs once the longest upload is over, so that a cluster where
-// nothing goes wrong never lists its bucket.
+// collectLane plans and starts orphan collections. One is planned when an upload
+// may have left an object behind (a failure, a lost answer, an earlier leader) and
+// runs once the longest upload is over. What no leader knows of is found by the
+// search.
 func (p *partition) collectLane(c *core, now instant) {
 	if c.cfg.noCollection || c.cfg.broken == mutantNoCollection {
 		return
 	}
+	p.searchLane(c, now)
 	if p.suspect && p.collectAt == 0 {
 		wait := c.cfg.lifetimeMillis()
 		if c.cfg.broken == mutantCollectYoung {
@@ -36,7 +37,51 @@ func (p *partition) collectLane(c *core, now instant) {
 		return
 	}
 	p.collecting, p.collectAt = true, 0
-	c.emit(fxCollect{p.ref(), p.epoch, c.cfg.lifetimeMillis(), c.cfg.collectMillis})
+	c.emit(fxCollect{p.ref(), p.epoch, false, c.cfg.lifetimeMillis(), c.cfg.collectMillis})
+}
+
+// wantsCollection: a search or a collection is due, or will be planned.
+func (p *partition) wantsCollection(now instant) bool {
+	return p.suspect || p.collectAt != 0 || p.searchAt != 0 && p.searchAt <= now.steady
+}
+
+// planSearch plans the first search of a leadership, when uploads of the leader
+// before are over. Many leaderships begin at once: they are spread over a seventh of
+// the interval.
+func (p *partition) planSearch(c *core, now instant) {
+	if c.cfg.searchMillis <= 0 || c.cfg.noCollection || p.log.End == 0 {
+		return
+	}
+	if p.searchAt == 0 && !p.searching {
+		p.searchAt = now.steady + c.cfg.lifetimeMillis() + c.rng.Int64N(c.cfg.searchMillis/7+1) + 1
+	}
+	if p.searchAt > now.steady {
+		p.wakeAt(p.searchAt)
+	}
+}
+
+// searchLane looks for objects that nobody suspects: a leader before this one left
+// them and there has been nothing to commit since, or it was cut off, and went on
+// uploading after a collection had passed. It costs a list request for each thousand
+// objects and needs no claim, so that a partition that is never written to again is
+// not made to write its manifest. What is found is removed by a collection, which
+// claims and waits.
+func (p *partition) searchLane(c *core, now instant) {
+	if p.searchAt == 0 || p.searchAt > now.steady || p.searching || p.collecting || c.cfg.broken == mutantNoSearch {
+		return
+	}
+	if !c.deleteSlots.take(p, p.deletes) {
+		return
+	}
+	p.searching, p.searchAt = true, 0
+	c.emit(fxCollect{p.ref(), p.epoch, true, c.cfg.lifetimeMillis(), c.cfg.collectMillis})
+}
+
+// searched plans the next search.
+func (p *partition) searched(c *core, now instant) {
+	if c.cfg.searchMillis > 0 {
+		p.searchAt = now.steady + int64(float64(c.cfg.searchMillis)*(0.9+0.2*c.rng.Float64())) + 1
+	}
 }
 
 func (e evCollected) apply(c *core, now instant) {
@@ -45,8 +90,16 @@ func (e evCollected) apply(c *core, now instant) {
 	if p == nil {
 		return
 	}
-	p.collecting = false
+	if e.search {
+		p.searching = false
+		p.searched(c, now)
+	} else {
+		p.collecting = false
+	}
 	switch {
+	case e.search && e.err != nil:
+		// Nothing is known to be there: the next search is soon enough, and an outage
+		// of the store is told by those who need it.
 	case isFenced(e.err):
 		p.fence(c, now)
 	case e.err != nil:
@@ -54,9 +107,12 @@ func (e evCollected) apply(c *core, now instant) {
 		wait := min(int64(collectRetryMillis)<<min(p.collectRest.failures, 8), collectRetryMillisMax)
 		p.collectRest.failures++
 		p.collectAt = now.steady + wait
+	case e.search:
+		p.suspect = p.suspect || e.left
 	default:
 		p.collectRest.succeed()
 		p.watch.succeed("collect")
+		p.searched(c, now)
 		if e.left {
 			p.suspect = true
 		}

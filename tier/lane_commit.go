@@ -129,6 +129,10 @@ func (p *partition) committed(c *core, cm *commitment, s State, now instant) {
 	p.watch.moved(now)
 	p.doubt, p.unsettled = false, false
 	p.topicSaved = p.cfg.Topic
+	own := int64(-1)
+	if cm.uploads > 0 {
+		own = p.uploads[cm.uploads-1].end
+	}
 	p.uploads = p.uploads[cm.uploads:]
 	if cm.uploads > 0 {
 		c.emit(fxRelease{p.ref(), cm.ids})
@@ -139,6 +143,9 @@ func (p *partition) committed(c *core, cm *commitment, s State, now instant) {
 	p.purge = append(p.purge[:0:0], p.purge[cm.purge:]...)
 	p.markedKnown = p.markedKnown && !cm.marks
 	p.learn(s)
+	if p.remote.End == own {
+		p.judged = own // it came from the log itself, and continues what was judged
+	}
 	if cm.start >= 0 {
 		if p.wantStart == cm.start {
 			p.wantStart = -1

@@ -136,6 +136,10 @@ func (p *partition) planUploads(c *core, now instant) (blocked int64, waits bool
 // the log start lies below: offsets are missing in both tiers.
 var errGap = errors.New("tier: offsets between the archive's end and the local log are missing")
 
+// errContradicts is reported when the local log has other records than the archive
+// where both have some, by their leader epochs.
+var errContradicts = errors.New("tier: the archive and the local log are of different histories")
+
 // errUnmarked is reported when the archive's start lies beyond its end and the
 // head has no room to mark all that lies below: the archive can go on only when
 // purges have made room, a grace later.
@@ -278,7 +282,7 @@ func (p *partition) uploadFailed(c *core, u *upload, e evUploaded, now instant) 
 	if !p.missed || p.copyRest.failures > 3 {
 		p.watch.fail("upload", e.key, e.err, now)
 	}
-	p.suspect = p.suspect || !p.missed
+	p.suspect = p.suspect || !p.missed && !errors.Is(e.err, errNoLease)
 	c.emit(fxRelease{p.ref(), []uint64{u.id}})
 	u.state = uploadWaiting
 	p.dirty = true // the segment may have gone: look again

@@ -7,7 +7,7 @@ import (
 
 // Log is a partition's local log on the broker that leads it, as the manager
 // needs it. Methods are safe for concurrent use; Offsets, Sealed and Config must
-// not block on disk I/O.
+// not block on disk I/O for long.
 type Log interface {
 	Partition() topic.Partition
 	LeaderEpoch() int32
@@ -18,6 +18,13 @@ type Log interface {
 	Sealed(from, limit int64) []Segment
 	// Roll seals the active segment if it holds anything.
 	Roll() error
+	// EpochAt is the leader epoch that wrote offset. below: the log's epochs begin
+	// above the offset, and epoch is the first of them. −1: the log cannot say.
+	EpochAt(offset int64) (epoch int32, below bool)
+	// Leased says whether the cluster cannot have given up on this broker yet. Who
+	// has no lease may have been replaced without a word: it neither claims a
+	// manifest nor begins an upload.
+	Leased() bool
 	// SetRemoteEnd says that the archive holds every offset in
 	// [log start, end): local copies below end may go when local retention says
 	// so. −1 withdraws it: nothing local may go on the archive's account.

@@ -45,21 +45,14 @@ func retryMissing(ctx context.Context, r *Remote, fn func(*manifest) (TimeOffset
 			r.a.complaints.warn(r.a.log, "archive time lookup failed", "partition", r.p.String(), "err", err)
 		}
 	}()
-	m, err := r.load(ctx)
-	if err != nil {
-		return TimeOffset{}, false, err
-	}
-	if m.retired {
-		return TimeOffset{}, false, nil
-	}
-	t, ok, err = fn(m)
-	if !errors.Is(err, ErrMissing) {
-		return t, ok, err
-	}
-	if m, err = r.refresh(ctx); err != nil {
-		return TimeOffset{}, false, err
-	}
-	return fn(m)
+	t, err = secondLook(ctx, r, func(m *manifest) (t TimeOffset, err error) {
+		if ok = false; m.retired {
+			return t, nil
+		}
+		t, ok, err = fn(m)
+		return t, err
+	})
+	return t, ok && err == nil, err
 }
 
 // walkFrom is walk for visitors that can fail.
@@ -217,26 +210,15 @@ func (r *Remote) maxInCut(ctx context.Context, m *manifest, from int64) (TimeOff
 // from the manifest and not read (KIP-1058); the walk ends at the first
 // transaction whose last stable offset shows that all of them have been seen.
 func (r *Remote) AbortedTxns(ctx context.Context, from, upper int64) ([]batch.AbortedTxn, error) {
-	list, err := r.abortedTxns(ctx, from, upper)
-	if !errors.Is(err, ErrMissing) {
-		return list, err
-	}
-	if _, err := r.refresh(ctx); err != nil {
-		return nil, err
-	}
-	return r.abortedTxns(ctx, from, upper)
+	return secondLook(ctx, r, func(m *manifest) ([]batch.AbortedTxn, error) { return r.abortedTxns(ctx, m, from, upper) })
 }
 
-func (r *Remote) abortedTxns(ctx context.Context, from, upper int64) ([]batch.AbortedTxn, error) {
-	m, err := r.load(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (r *Remote) abortedTxns(ctx context.Context, m *manifest, from, upper int64) ([]batch.AbortedTxn, error) {
 	if m.retired {
 		return nil, fmt.Errorf("%s is retired: %w", r.p, ErrBelowStart)
 	}
 	var out []batch.AbortedTxn
-	err = r.walkFrom(ctx, m, from, func(p *pageRef) bool { return !p.aborted }, func(s RemoteSegment) (bool, error) {
+	err := r.walkFrom(ctx, m, from, func(p *pageRef) bool { return !p.aborted }, func(s RemoteSegment) (bool, error) {
 		if !s.HasAborted {
 			return true, nil
 		}

@@ -101,7 +101,7 @@ func (c ManagerConfig) core() coreConfig {
 		uploadMillisMax: c.UploadTimeoutMax.Milliseconds(), uploadRate: max(c.UploadBytesPerSecond, 0),
 		callMillis: c.CallTimeout.Milliseconds(), collectMillis: c.CollectTimeout.Milliseconds(),
 		stuckMillis: c.StuckAfter.Milliseconds(), recheckMillis: c.RecheckAfter.Milliseconds(),
-		noCollection: c.DisableCollection, seed: c.Seed,
+		searchMillis: c.OrphanSearch.Milliseconds(), noCollection: c.DisableCollection, seed: c.Seed,
 	}
 }
 

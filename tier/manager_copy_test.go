@@ -89,9 +89,13 @@ func TestActiveSegmentStaysLocal(t *testing.T) {
 		g.append(time.Now().UnixMilli())
 		r.leadWith(g, 0)
 		g.commit()
-		r.pass(24 * time.Hour)
+		r.pass(3 * time.Hour)
 		if s := r.counted.Stats(); s.Requests() != 0 {
 			t.Errorf("%d requests for a log with nothing sealed", s.Requests())
+		}
+		r.pass(30 * 24 * time.Hour) // and then a search for orphans once a week
+		if s := r.counted.Stats(); s.Get.Requests != 1 || s.List.Requests < 4 || s.Requests() != 1+s.List.Requests || s.List.Requests > 6 {
+			t.Errorf("requests of a month for a log with nothing sealed: %+v", s)
 		}
 	})
 }

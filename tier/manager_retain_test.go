@@ -360,8 +360,8 @@ func TestOrphanOfALostUploadIsCollected(t *testing.T) {
 		}
 		lists = r.counted.Stats().List.Requests
 		r.pass(30 * 24 * time.Hour)
-		if got := r.counted.Stats().List.Requests; got != lists {
-			t.Errorf("%d more listings in a month without faults", got-lists)
+		if got := r.counted.Stats().List.Requests - lists; got > 5 {
+			t.Errorf("%d more listings in a month without faults: a search each week", got)
 		}
 	})
 }

@@ -2,6 +2,7 @@ package tier
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"sync"
@@ -34,14 +35,14 @@ func TestDeletedTopicLeavesTheBucketEmpty(t *testing.T) {
 		if n, _ := r.objects(g.p); n != 5 || !r.state(g.p).Retired {
 			t.Errorf("%d objects, state %+v: within the grace all must be there, retired", n, r.state(g.p))
 		}
-		// A claim that was on its way when the deletion was heard of.
+		// A leader that has never claimed, and has not heard of the deletion.
 		other, err := OpenArchive(DefaultConfig(), Deps{Store: r.mem})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer other.Close(context.Background())
-		if err := other.Partition(never.p).Claim(context.Background(), 1); err != nil {
-			t.Fatal(err)
+		if err := other.Partition(never.p).Claim(context.Background(), 1); !errors.Is(err, ErrFenced) {
+			t.Errorf("a first manifest of a deleted partition: %v", err)
 		}
 		r.pass(20 * time.Minute)
 		if n, others := r.objects(g.p); n != 0 || others != 1 {
@@ -115,6 +116,53 @@ func TestRemovalGoesByTheBucketNotByWhatWasKnown(t *testing.T) {
 	}
 }
 
+// A deleted partition whose manifest cannot be read keeps what it has in the bucket,
+// is told, and holds nobody else up; once somebody has seen to it, it goes.
+func TestUnreadableManifestStopsItsOwnRemovalAlone(t *testing.T) {
+	inRig(t, nil, func(r *rig) {
+		ctx := context.Background()
+		bad := r.leadWith(r.newLog(0, defaultTopic()), 3)
+		good := r.leadWith(r.newLog(1, defaultTopic()), 3)
+		r.pass(time.Second)
+		head := r.archive.Partition(bad.p).headKey()
+		body, _, err := objstore.ReadAll(ctx, r.mem, head, headBytesMax)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body[len(body)/2] ^= 1
+		if _, err := r.mem.Put(ctx, head, objstore.Bytes(body), objstore.PutOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range []*rigLog{bad, good} {
+			if err := r.m.TopicDeleted(g.p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := r.counted.Stats().Get.Requests
+		r.pass(48 * time.Hour)
+		if n, others := r.objects(bad.p); n != 3 || others != 1 {
+			t.Errorf("%d segments and %d other objects: something went that an unreadable manifest may name", n, others)
+		}
+		if n, others := r.objects(good.p); n+others != 0 {
+			t.Errorf("%d objects of another deleted partition are left", n+others)
+		}
+		if n := r.counted.Stats().Get.Requests - before; n > 24 {
+			t.Errorf("%d reads in two days of what an operator has to see to", n)
+		}
+		left := r.m.Removals()
+		if len(left) != 1 || left[0].Partition != bad.p || !left[0].Blocked || !errors.Is(left[0].LastError.Err, ErrCorrupt) {
+			t.Errorf("removals are %+v", left)
+		}
+		if err := r.mem.Delete(ctx, head); err != nil {
+			t.Fatal(err)
+		}
+		r.pass(12 * time.Hour)
+		if n, others := r.objects(bad.p); n+others != 0 || len(r.m.Removals()) != 0 {
+			t.Errorf("%d objects and %+v are left after the operator's deletion", n+others, r.m.Removals())
+		}
+	})
+}
+
 func TestTopicDeletionGoesOnAfterARestart(t *testing.T) {
 	inRig(t, func(r *rig) { r.deps.JournalPath = filepath.Join(r.t.TempDir(), "deletions") }, func(r *rig) {
 		g := r.leadWith(r.newLog(0, defaultTopic()), 3)
@@ -168,45 +216,6 @@ func TestDeletedTopicIsNotLedAgainAndFencesLateLeaders(t *testing.T) {
 			t.Errorf("%d segments and %d other objects left", n, others)
 		}
 	})
-}
-
-func TestJournalSurvivesATornTailAndRefusesNonsense(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "deletions")
-	a, b := rigPartition(1), rigPartition(2)
-	j, open, err := openJournal(path)
-	if err != nil || len(open) != 0 {
-		t.Fatal(open, err)
-	}
-	for _, p := range []topic.Partition{a, b, a} {
-		if err := j.add(p); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := j.done(a); err != nil {
-		t.Fatal(err)
-	}
-	if err := j.write("+ torn"); err != nil {
-		t.Fatal(err)
-	}
-	if err := j.close(); err != nil {
-		t.Fatal(err)
-	}
-	j, open, err = openJournal(path)
-	if err != nil || len(open) != 1 || open[0] != b {
-		t.Fatalf("unfinished %v, %v, want %v", open, err, b)
-	}
-	if err := j.add(a); err != nil {
-		t.Fatal(err)
-	}
-	if err := j.write("nonsense\n"); err != nil {
-		t.Fatal(err)
-	}
-	if err := j.close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := openJournal(path); err == nil {
-		t.Error("a journal with a line that is none was taken")
-	}
 }
 
 // Of a node's partitions most may not be tiered: the core keeps next to nothing

@@ -44,6 +44,13 @@ type ManagerConfig struct {
 	// whatever wakes were missed. It costs no request.
 	RecheckAfter time.Duration
 
+	// OrphanSearch is how often a leader looks for objects in the bucket that no
+	// manifest names and nobody tells of (varve.tier.orphan.search.interval.ms): a list
+	// request for each thousand objects of a partition. The first search of a leadership
+	// comes once uploads of the leader before must be over, within a seventh of it. 0
+	// turns it off.
+	OrphanSearch time.Duration
+
 	// DisableCollection turns orphan collection off, for buckets that must be
 	// immutable.
 	DisableCollection bool
@@ -67,6 +74,7 @@ func DefaultManagerConfig() ManagerConfig {
 		CollectTimeout:      10 * time.Minute,
 		StuckAfter:          5 * time.Minute,
 		RecheckAfter:        15 * time.Minute,
+		OrphanSearch:        7 * 24 * time.Hour,
 	}
 }
 
@@ -77,6 +85,8 @@ func (c ManagerConfig) Validate() error {
 		return errors.New("tier: uploads, uploads per partition, deletes and calls must be at least 1")
 	case c.DeleteBatch < 1 || c.DeleteBatch > 1000:
 		return errors.New("tier: delete batch must be between 1 and 1000")
+	case c.OrphanSearch < 0:
+		return errors.New("tier: the interval of orphan searches must not be negative")
 	case c.DeleteGrace < 0:
 		return errors.New("tier: delete grace must not be negative")
 	case c.UploadTimeout <= 0 || c.UploadMinRate < 1 || c.UploadTimeoutMax < c.UploadTimeout:

@@ -82,7 +82,16 @@ func (m *manifest) clone() *manifest {
 }
 
 func (m *manifest) state() State {
-	s := State{Start: m.start, End: m.end, LeaderEpoch: m.leaderEpoch, Marked: len(m.marked), Retired: m.retired, Dropped: m.dropped, Sequence: m.sequence}
+	s := State{
+		Start: m.start, End: m.end, LeaderEpoch: m.leaderEpoch, EndEpoch: lineage.NoEpoch, Marked: len(m.marked),
+		Retired: m.retired, Dropped: m.dropped, Sequence: m.sequence,
+	}
+	switch {
+	case len(m.tail) > 0:
+		s.EndEpoch = m.chain.EpochAt(m.end - 1)
+	case len(m.pages) > 0:
+		s.EndEpoch = m.pages[len(m.pages)-1].lastEpoch
+	}
 	for _, p := range m.pages {
 		s.Segments += int64(p.live())
 		s.RawBytes += p.raw

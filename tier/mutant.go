@@ -19,6 +19,7 @@ const (
 	mutantUploadUnstable
 	mutantCollectYoung
 	mutantNoCollection
+	mutantNoSearch
 	mutantStartNotCommitted
 )
 

@@ -30,11 +30,12 @@ type partition struct {
 	remote      State
 	known       bool
 	claimed     bool
-	held        bool  // claimed at some time of this leadership
-	loadedEpoch int32 // whose manifest it was before
+	held        bool // claimed at some time of this leadership
 	fenced      bool
 	loading     bool
 	claiming    bool
+	judged      int64 // archive end up to which its history was compared with the log's
+	contradicts bool  // and was another
 	told        int64 // remote end last given to the log; −2 = never
 	started     bool  // an AdvanceLogStart call is in flight
 	startedAt   int64 // log start asked for last
@@ -71,6 +72,8 @@ type partition struct {
 	suspect    bool  // an upload may have left an object behind
 	collectAt  int64 // steady; 0 = none planned
 	collecting bool
+	searchAt   int64 // steady: look for orphans that nothing tells of; 0 = never
+	searching  bool
 
 	lookRest, callRest, copyRest, deleteRest, collectRest, startRest backoff
 
@@ -89,9 +92,9 @@ type markSeen struct{ markedAt, seen int64 }
 func newPartition(id topic.Partition, gen uint64, epoch int32, cfg TopicConfig, now instant) *partition {
 	return &partition{
 		id: id, gen: gen, epoch: epoch, cfg: cfg,
-		dirty: true, window: 1, watched: math.MaxInt64, told: -2, wantStart: -1,
+		dirty: true, window: 1, watched: math.MaxInt64, told: -2, wantStart: -1, judged: -1,
 		lookAbove: -1, viewAbove: -1,
-		remote: State{Start: -1, End: -1, LeaderEpoch: -1},
+		remote: State{Start: -1, End: -1, LeaderEpoch: -1, EndEpoch: -1},
 		watch:  watchdog{movedAt: now.steady},
 	}
 }
@@ -140,11 +143,16 @@ func (p *partition) advanceLanes(c *core, now instant) {
 	if !p.looked {
 		return
 	}
-	if !p.needsArchive() {
+	p.planSearch(c, now)
+	if !p.needsArchive(now) {
 		p.watchFor(c, p.idleWatch()) // the first record starts the clock of its age
 		return
 	}
-	if !p.loadLane(c, now) || p.diverged() {
+	if !p.loadLane(c, now) || !p.judgeLane(c, now) {
+		return
+	}
+	if p.diverged() {
+		p.distrust(c)
 		return
 	}
 	if p.end() < p.viewAbove { // the archive was reset: segments below its old end count again
@@ -181,19 +189,14 @@ func (p *partition) withdraw(c *core) {
 }
 
 // needsArchive is false for a partition that never sealed or dropped anything:
-// it has no business with the bucket yet.
-func (p *partition) needsArchive() bool {
+// it has no business with the bucket yet, but for orphans that an earlier leader
+// may have left there.
+func (p *partition) needsArchive(now instant) bool {
 	o := p.log.LogOffsets
-	if p.known || o.LogStart > 0 || o.LocalStart > 0 || len(p.log.sealed) > 0 {
+	if p.known || o.LogStart > 0 || o.LocalStart > 0 || len(p.log.sealed) > 0 || p.wantsCollection(now) {
 		return true
 	}
 	return o.ActiveBytes > 0 && (p.cfg.MaxLagMillis >= 0 || p.cfg.RetentionMillis >= 0)
-}
-
-// diverged: the archive holds offsets this log has never had. Nothing is uploaded
-// and nothing deleted on such a view.
-func (p *partition) diverged() bool {
-	return p.known && !p.remote.Dropped && max(p.remote.End, p.remote.Start) > p.log.End
 }
 
 // lookLane keeps the view of the log fresh.
@@ -211,7 +214,7 @@ func (p *partition) lookLane(c *core, now instant) {
 	}
 	p.looking, p.dirty, p.recheckAt = true, false, 0
 	p.lookAbove = p.end()
-	c.emit(fxLook{p.ref(), p.lookAbove, !p.claimed})
+	c.emit(fxLook{p.ref(), p.lookAbove, !p.claimed, p.toBeJudged()})
 }
 
 func (e evLooked) apply(c *core, now instant) {
@@ -226,6 +229,7 @@ func (e evLooked) apply(c *core, now instant) {
 		p.lookRest.fail(now.steady, c.rng)
 	} else {
 		p.takeView(e.view, now)
+		p.judge(e.view.judged, now)
 		p.viewAbove = p.lookAbove
 		p.missed = p.missed && p.dirty
 		if p.rewatch && !p.dirty {
@@ -338,9 +342,12 @@ func (e evLoaded) apply(c *core, now instant) {
 		p.callRest.succeed()
 		p.watch.succeed("load")
 		p.learn(e.state)
-		// Nobody else can have committed under our own epoch.
+		// Nobody else can have committed under our own epoch. It may have been claimed
+		// before this: by a leader that was elected uncleanly, or under a leadership of
+		// this process that was taken up again.
 		p.claimed = e.state.LeaderEpoch == p.epoch
-		p.held, p.loadedEpoch = p.claimed, e.state.LeaderEpoch
+		p.held = p.claimed
+		p.suspect = p.suspect || p.claimed && e.state.hadLeaders()
 		if e.state.LeaderEpoch > p.epoch && c.cfg.broken != mutantIgnoreEpoch {
 			p.fence(c, now)
 		}
@@ -348,8 +355,22 @@ func (e evLoaded) apply(c *core, now instant) {
 	p.advance(c, now)
 }
 
+// hadLeaders: the manifest is not the one that the claim of a first leader made, so
+// that leaders before may have left objects behind: whoever uploads has claimed.
+func (s State) hadLeaders() bool { return s.Sequence > 1 }
+
 // claimLane makes our epoch the manifest's. It is asked for only when there is
-// something to commit, so that an idle restart makes no request.
+// something to commit, or to be let go on the archive's account, so that an idle
+// restart makes no request.
+//
+// Until then a leader before this one, if it is cut off from the brokers alone, goes
+// on committing. After a clean election that does no harm: what it may upload is
+// below its high watermark, and whoever is elected from the in-sync set has all of
+// that, under the same epochs. What has been read of the archive is then merely old;
+// nothing is released or deleted on it before the claim. A leader that was elected
+// uncleanly may lack what the other one commits: it claims before it reads where the
+// archive ends, and before it serves anything (replica/whole.go). A claim ends such a
+// leader's commits, not its uploads: those are orphans, and are found by the search.
 func (p *partition) claimLane(c *core, now instant) bool {
 	if p.claimed {
 		return true
@@ -390,9 +411,7 @@ func (e evClaimed) apply(c *core, now instant) {
 		p.stale = false
 		p.callRest.succeed()
 		p.watch.succeed("claim")
-		if !p.held && (p.loadedEpoch >= 0 || e.state.End >= 0) {
-			p.suspect = true // an earlier leader may have left objects behind
-		}
+		p.suspect = p.suspect || !p.held && e.state.hadLeaders()
 		p.claimed, p.held = true, true
 		p.learn(e.state)
 		p.settleUploads(c)

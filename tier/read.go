@@ -89,13 +89,7 @@ func (r *Remote) keepChunks(s *RemoteSegment, x *objectIndex, object []byte) {
 // ErrNotTiered, ErrUnavailable, ErrCorrupt.
 func (r *Remote) Read(ctx context.Context, offset int64, maxBytes int, upper int64) (*Chunk, error) {
 	r.a.counts.reads.Add(1)
-	c, err := r.read(ctx, offset, maxBytes, upper)
-	if errors.Is(err, ErrMissing) {
-		// The object may have been deleted since the manifest was read: look once.
-		if _, err = r.refresh(ctx); err == nil {
-			c, err = r.read(ctx, offset, maxBytes, upper)
-		}
-	}
+	c, err := secondLook(ctx, r, func(*manifest) (*Chunk, error) { return r.read(ctx, offset, maxBytes, upper) })
 	switch {
 	case err == nil:
 		r.a.counts.readBytes.Add(int64(c.n))
@@ -184,34 +178,46 @@ func (r *Remote) targetAtHand(offset int64) *target {
 // ProducerSnapshot returns the producer state at the end of the segment that
 // holds offset, and that end: what a replica that starts there needs.
 func (r *Remote) ProducerSnapshot(ctx context.Context, offset int64) (snapshot []byte, end int64, err error) {
-	s, err := r.Find(ctx, offset)
-	if err != nil {
-		return nil, -1, err
-	}
+	snapshot, err = secondLook(ctx, r, func(*manifest) (snapshot []byte, err error) {
+		end = -1
+		s, err := r.Find(ctx, offset)
+		if err != nil {
+			return nil, err
+		}
+		if snapshot, err = r.producersOf(ctx, &s); err == nil {
+			end = s.End
+		}
+		return snapshot, err
+	})
+	return snapshot, end, err
+}
+
+// producersOf reads the producer state at the end of a segment; nil when it has none.
+func (r *Remote) producersOf(ctx context.Context, s *RemoteSegment) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.a.cfg.GetTimeout)
 	defer cancel()
 	key := r.Key(s.ID)
 	tail := make([]byte, s.StoredBytes-s.lookupAt-s.lookupBytes)
 	if _, err := objstore.ReadAt(ctx, r.a.deps.Store, key, tail, s.lookupAt+s.lookupBytes); err != nil {
 		if errors.Is(err, objstore.ErrNotFound) {
-			return nil, -1, fmt.Errorf("%s: %w", key, ErrMissing)
+			return nil, fmt.Errorf("%s: %w", key, ErrMissing)
 		}
-		return nil, -1, storeError("read producer snapshot", err)
+		return nil, storeError("read producer snapshot", err)
 	}
 	if len(tail) < footerBytes {
-		return nil, -1, &CorruptError{Key: key, Offset: -1, Reason: "no room for a footer"}
+		return nil, &CorruptError{Key: key, Offset: -1, Reason: "no room for a footer"}
 	}
 	f, err := decodeFooter(tail[len(tail)-footerBytes:], s.StoredBytes)
 	if err != nil {
-		return nil, -1, named(err, key)
+		return nil, named(err, key)
 	}
 	if f.sections[sectionProducers-1].n == 0 {
-		return nil, s.End, nil
+		return nil, nil
 	}
 	d := &decoder{b: tail[:len(tail)-footerBytes]}
-	snapshot = d.section(sectionProducers)
+	snapshot := d.section(sectionProducers)
 	if d.err != nil {
-		return nil, -1, named(d.err, key)
+		return nil, named(d.err, key)
 	}
-	return snapshot, s.End, nil
+	return snapshot, nil
 }

@@ -327,11 +327,13 @@ func (r *Remote) Topic(ctx context.Context) (TopicInfo, error) {
 // order, until fn returns false. Segments below the start that are not marked
 // yet are among them.
 func (r *Remote) Segments(ctx context.Context, from int64, fn func(RemoteSegment) bool) error {
-	m, err := r.load(ctx)
-	if err != nil {
-		return err
-	}
-	return r.walk(ctx, m, from, nil, fn)
+	_, err := secondLook(ctx, r, func(m *manifest) (struct{}, error) {
+		return struct{}{}, r.walk(ctx, m, from, nil, func(s RemoteSegment) bool {
+			from = s.End // a second look goes on behind what was seen
+			return fn(s)
+		})
+	})
+	return err
 }
 
 // walk visits the live segments of m that end above from, leaving out pages that
@@ -421,6 +423,11 @@ func (r *Remote) Referenced(ctx context.Context, keys []string) (map[string]bool
 	if err != nil {
 		return nil, err
 	}
+	return r.namedBy(ctx, m, keys)
+}
+
+// namedBy says which of the keys a manifest names.
+func (r *Remote) namedBy(ctx context.Context, m *manifest, keys []string) (map[string]bool, error) {
 	named := map[string]bool{}
 	want := make(map[string]bool, len(keys))
 	for _, k := range keys {
@@ -439,7 +446,7 @@ func (r *Remote) Referenced(ctx context.Context, keys []string) (map[string]bool
 		note(r.Key(k.ID))
 		note(r.pageKey(k.ID))
 	}
-	err = r.walk(ctx, m, -1, nil, func(s RemoteSegment) bool {
+	err := r.walk(ctx, m, -1, nil, func(s RemoteSegment) bool {
 		note(r.Key(s.ID))
 		return true
 	})
@@ -451,19 +458,17 @@ func (r *Remote) Referenced(ctx context.Context, keys []string) (map[string]bool
 
 // Lineage returns the leader epochs of the archive's offsets.
 func (r *Remote) Lineage(ctx context.Context) (lineage.Chain, error) {
-	m, err := r.load(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var all lineage.Chain
-	for _, ref := range m.pages {
-		p, err := r.loadPage(ctx, ref)
-		if err != nil {
-			return nil, err
+	return secondLook(ctx, r, func(m *manifest) (lineage.Chain, error) {
+		var all lineage.Chain
+		for _, ref := range m.pages {
+			p, err := r.loadPage(ctx, ref)
+			if err != nil {
+				return nil, err
+			}
+			all = appendChain(all, p.chain)
 		}
-		all = appendChain(all, p.chain)
-	}
-	return appendChain(all, m.chain).TruncateStart(m.start), nil
+		return appendChain(all, m.chain).TruncateStart(m.start), nil
+	})
 }
 
 // appendChain appends what chain adds to the epochs of all.
@@ -478,10 +483,10 @@ func appendChain(all, chain lineage.Chain) lineage.Chain {
 
 // EpochAt returns the leader epoch of the batch that holds offset.
 func (r *Remote) EpochAt(ctx context.Context, offset int64) (int32, error) {
-	m, err := r.load(ctx)
-	if err != nil {
-		return lineage.NoEpoch, err
-	}
+	return secondLook(ctx, r, func(m *manifest) (int32, error) { return r.epochAt(ctx, m, offset) })
+}
+
+func (r *Remote) epochAt(ctx context.Context, m *manifest, offset int64) (int32, error) {
 	if m.retired || offset < m.start {
 		return lineage.NoEpoch, ErrBelowStart
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -97,6 +98,7 @@ type rigLog struct {
 	unsynced bool // sealed segments are not shown yet
 	lead     *Leadership
 
+	unleased   atomic.Bool
 	startErr   error // what AdvanceLogStart answers
 	startCalls int
 }
@@ -202,6 +204,14 @@ func (g *rigLog) Sealed(from, limit int64) []Segment {
 	}
 	return out
 }
+
+func (g *rigLog) EpochAt(offset int64) (epoch int32, below bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.l.epochAt(offset)
+}
+
+func (g *rigLog) Leased() bool { return !g.unleased.Load() }
 
 func (g *rigLog) Roll() error {
 	g.mu.Lock()

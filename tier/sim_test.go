@@ -113,7 +113,7 @@ func newSim(t *testing.T, seed uint64, broken mutant) *sim {
 	s.ccfg = coreConfig{
 		uploads: 3, uploadsPerPartition: 2 + s.rng.IntN(3), deletes: 2, calls: 3, deleteBatch: 5,
 		graceMillis: 60_000, uploadMillis: 20_000, uploadMinRate: 1 << 20, uploadMillisMax: 60_000,
-		callMillis: 10_000, collectMillis: 20_000, stuckMillis: 90_000, recheckMillis: 600_000,
+		callMillis: 10_000, collectMillis: 20_000, stuckMillis: 90_000, recheckMillis: 600_000, searchMillis: 300_000,
 		seed: seed, broken: broken,
 	}
 	s.truth = s.openArchive(s.mem)
@@ -306,6 +306,11 @@ func (s *sim) catchUp(b *simBroker) {
 		}
 		b.log = newSimLog(at)
 		b.log.logStart = l.log.logStart
+		for _, x := range s.committed { // as it is in the bucket
+			if x.base < at && x.epoch > b.log.chain.Latest() {
+				b.log.chain = b.log.chain.Assign(x.epoch, x.base)
+			}
+		}
 	}
 	for _, x := range s.committed {
 		if x.base == b.log.end() {
@@ -535,7 +540,7 @@ func (b *simBroker) carryOut(fx effect) {
 	a := answer{p: r.p, gen: r.gen}
 	switch e := fx.(type) {
 	case fxLook:
-		b.answer(b.s.rng.Int64N(5), func() event { return evLooked{a, b.log.view(e.above)} })
+		b.answer(b.s.rng.Int64N(5), func() event { return evLooked{a, b.log.view(e.above, e.judge)} })
 	case fxRoll:
 		b.answer(b.s.rng.Int64N(20), func() event {
 			if b.gen == e.gen && b.epoch >= 0 {
@@ -650,7 +655,7 @@ func failed(fx effect, a answer, err error) event {
 	case fxDelete:
 		return evDeleted{answer: a, ids: e.ids, key: e.keys[0]}
 	case fxCollect:
-		return evCollected{answer: a}
+		return evCollected{answer: a, search: e.search}
 	}
 	panic(fmt.Sprintf("no answer for %T", fx))
 }
@@ -710,12 +715,12 @@ func (b *simBroker) perform(fx effect, a answer) event {
 		return evDeleted{answer: a.with(b.s.store.Delete(ctx, e.keys...)), ids: e.ids, key: e.keys[0]}
 	case fxCollect:
 		run := collection{
-			archive: b.archive, remote: r, epoch: e.epoch, lifetimeMillis: e.lifetimeMillis,
+			archive: b.archive, remote: r, epoch: e.epoch, search: e.search, lifetimeMillis: e.lifetimeMillis,
 			own:  b.ownKeys,
 			wall: b.wall, removed: func([]string) {}, broken: b.s.ccfg.broken,
 		}
 		left, err := run.run(ctx)
-		return evCollected{a.with(err), left}
+		return evCollected{a.with(err), e.search, left}
 	}
 	panic(fmt.Sprintf("%T is not performed", fx))
 }
@@ -773,8 +778,9 @@ func (s *sim) heal() {
 	} else {
 		s.elect(s.leader, true)
 	}
-	// Orphans are collected by a leader that has something to commit.
-	s.produce(s.leader)
+	if s.rng.IntN(2) == 0 { // else it may never have anything to commit again
+		s.produce(s.leader)
+	}
 	s.leader.log.durable = s.leader.log.end()
 	for s.trueHW() < s.leader.log.end() {
 		s.replicate()

@@ -83,6 +83,7 @@ type simLog struct {
 	active           *simSegment
 	hw, lso, durable int64
 	remoteEnd        int64
+	chain            lineage.Chain
 }
 
 func newSimLog(at int64) *simLog {
@@ -107,6 +108,17 @@ func (l *simLog) append(b simBatch, wall int64) {
 	}
 	l.active.batches = append(l.active.batches, b)
 	l.active.end = b.end
+	if b.epoch > l.chain.Latest() {
+		l.chain = l.chain.Assign(b.epoch, b.base)
+	}
+}
+
+func (l *simLog) epochAt(offset int64) (epoch int32, below bool) {
+	if epoch = l.chain.EpochAt(offset); epoch >= 0 {
+		return epoch, false
+	}
+	first, _ := l.chain.Earliest()
+	return first.Epoch, true
 }
 
 func (l *simLog) roll() {
@@ -119,6 +131,7 @@ func (l *simLog) roll() {
 
 func (l *simLog) advanceStart(off int64) {
 	l.logStart = max(l.logStart, off)
+	l.chain = l.chain.TruncateStart(min(l.logStart, l.end()))
 	l.dropBelow(l.logStart)
 }
 
@@ -132,6 +145,7 @@ func (l *simLog) dropBelow(off int64) {
 // truncate cuts everything from off on; off is a batch boundary.
 func (l *simLog) truncate(off int64) {
 	segments := append(append([]*simSegment(nil), l.sealed...), l.active)
+	l.chain = l.chain.TruncateEnd(off)
 	l.sealed = nil
 	l.active = &simSegment{base: off, end: off}
 	for _, s := range segments {
@@ -177,8 +191,11 @@ func (l *simLog) sealedFrom(from, limit int64) []*simSegment {
 	return out
 }
 
-func (l *simLog) view(above int64) logView {
-	v := logView{LogOffsets: l.offsets()}
+func (l *simLog) view(above, judge int64) logView {
+	v := logView{LogOffsets: l.offsets(), judged: judgement{offset: judge, epoch: -1}}
+	if judge >= 0 {
+		v.judged.epoch, v.judged.below = l.epochAt(judge)
+	}
 	for _, s := range l.sealed {
 		v.add(localSegment{base: s.base, end: s.end, bytes: s.SizeBytes(), maxTimestamp: s.MaxTimestamp(), modified: s.since}, above)
 	}

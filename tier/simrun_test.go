@@ -83,6 +83,7 @@ func TestSimulationCatchesBrokenBuilds(t *testing.T) {
 		{mutantUploadUnstable, "upload above the high watermark"},
 		{mutantCollectYoung, "collect objects that may still be committed"},
 		{mutantNoCollection, "never collect"},
+		{mutantNoSearch, "collect only what is suspected"},
 		{mutantStartNotCommitted, "let the log start follow nothing"},
 	} {
 		t.Run(m.name, func(t *testing.T) {

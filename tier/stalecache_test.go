@@ -25,10 +25,11 @@ func TestNewLeaderAsksTheBucketWhenItsCacheLeavesAGap(t *testing.T) {
 		ev := queue[0]
 		queue = queue[1:]
 		for _, fx := range c.step(ev, at) {
-			switch fx.(type) {
+			switch fx := fx.(type) {
 			case fxLoad:
 				queue = append(queue, evLoaded{answer: a, state: cached})
 			case fxLook:
+				view.judged = judgement{offset: fx.judge}
 				queue = append(queue, evLooked{answer: a, view: view})
 			case fxClaim:
 				claimed = true

@@ -24,6 +24,9 @@ func (m *Manager) upload(ctx context.Context, l *Leadership, e fxUpload, a answe
 	b, err := within(m, ctx, e.timeoutMillis, func(ctx context.Context) (built, error) {
 		// The key stays this process's own until the call is really over.
 		defer l.finish(e.id)
+		if !l.log.Leased() {
+			return built{}, errNoLease
+		}
 		seg, err := segmentEnding(l, e.from, e.end)
 		if err != nil {
 			return built{}, err

@@ -91,9 +91,11 @@ func (p *partition) pendingWork(c *core, now instant) string {
 	switch {
 	case p.fenced, p.remote.Retired, !p.cfg.Enabled && !p.cfg.DeleteOnDisable:
 		return ""
+	case p.known && p.contradicts:
+		return "the archive and the local log are of different histories"
 	case p.diverged():
 		return "the archive ends above the local log"
-	case !p.looked || !p.needsArchive():
+	case !p.looked || !p.needsArchive(now):
 		return ""
 	case !p.known:
 		return "reading the manifest"

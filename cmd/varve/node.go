@@ -424,6 +424,7 @@ func (n *node) tierConfig() tier.ManagerConfig {
 	cfg.Uploads = int(n.conf.RemoteManagerCopierThreads)
 	cfg.Deletes = int(n.conf.RemoteManagerExpirationThreads)
 	cfg.DeleteGrace = time.Duration(n.conf.VarveTierDeleteGraceMillis) * time.Millisecond
+	cfg.OrphanSearch = time.Duration(n.conf.VarveTierOrphanSearchMillis) * time.Millisecond
 	cfg.UploadBytesPerSecond = min(n.conf.RemoteManagerCopyMaxBytesPerSecond, n.conf.VarveTierUploadMaxBytesPerSecond)
 	return cfg
 }

@@ -100,6 +100,8 @@ func TestOperatorsSeeMetricsHealthAndTheConsole(t *testing.T) {
 		`kafka_server_brokertopicmetrics_remotecopyerrors_total{topic="cold"} 0`,
 		`varve_tier_atriskseconds{topic="cold"} 0`,
 		`varve_tier_stuckpartitions 0`,
+		`varve_tier_removals 0`,
+		`varve_tier_blockedremovals 0`,
 		`varve_store_requests_total{op="put"} [1-9]`,
 		`kafka_network_requestmetrics_requests_total{request="Produce"} [1-9]`,
 		`kafka_network_requestmetrics_totaltime_seconds_count{request="Produce"} [1-9]`,

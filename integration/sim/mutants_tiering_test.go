@@ -75,8 +75,8 @@ var tieringMutants = []focused{
 			"	if o := p.log.LogOffsets; p.remote.Start > o.LogStart &&", "	if o := p.log.LogOffsets; p.remote.Start < o.LogStart &&"},
 	}},
 	{"tier.TestMissingObjectIsRetriableUnlessBelowTheStart", []mutant{
-		{"a missing object is not looked up again", "T12: a 404 is looked up once", "tier/read.go",
-			"	if errors.Is(err, ErrMissing) {\n", "	if false {\n"},
+		{"a missing object is not looked up again", "T12: a 404 is looked up once", "tier/secondlook.go",
+			"	if !errors.Is(err, ErrMissing) {\n", "	if !errors.Is(err, ErrMissing) || true {\n"},
 		{"a missing object is out of range", "T12: out of range is below the start only", "tier/read.go",
 			"		return nil, fmt.Errorf(\"%s: %w\", key, ErrMissing)\n	case", "		return nil, fmt.Errorf(\"%s: %w\", key, ErrBelowStart)\n	case"},
 	}},
@@ -125,12 +125,14 @@ var tieringMutants = []focused{
 			"		g.at = now.steady + c.cfg.graceMillis", "		g.at = now.steady"},
 		{"nobody looks for late uploads of a deleted topic", "T18: late uploads go, too", "tier/grave.go",
 			"	case graveSweep:\n		g.at = now.steady + c.cfg.lifetimeMillis()", "	case graveSweep:\n		g.at = now.steady"},
+		{"a deleted partition without a manifest takes a first leader", "T18: the retired head fences late leaders", "tier/collectcall.go",
+			"	if err != nil || state.Retired {", "	if err != nil || state.Retired || state.Sequence == 0 {"},
 		{"a deleted topic's head goes first", "T18: the tombstone outlives the objects", "tier/collectcall.go",
 			"			case ok && info.Kind == KeyHead:", "			case ok && info.Kind == KeyHead && false:"},
 	}},
 	{"tier.TestDeletedTopicIsNotLedAgainAndFencesLateLeaders", []mutant{
 		{"a deleted topic's manifest takes new leaders", "T18: the tombstone fences late leaders", "tier/collectcall.go",
-			"			return m.retire(ctx, e.p)", "			return false, nil"},
+			"			err = m.retire(ctx, e.p)", "			_ = 0"},
 	}},
 	{"tier.TestManifestsThatContradictThemselvesAreRefused", []mutant{
 		{"a head that contradicts itself is used", "T19: metadata that cannot be right is refused", "tier/head.go",
@@ -155,6 +157,48 @@ var tieringMutants = []focused{
 			"p.log.ResetTo(s.end, s.chain, s.producers)", "p.log.ResetTo(s.end+1, s.chain, s.producers)"},
 		{"a new replica knows no producers", "T16: producers come from the bucket", "replica/rebuild.go",
 			"p.log.ResetTo(s.end, s.chain, s.producers)", "p.log.ResetTo(s.end, s.chain, nil)"},
+	}},
+	{"replica.TestCutOffLeaderCommitsNothingAfterTheUncleanOne", []mutant{
+		{"an unclean leader does not claim the manifest", "T8, T9: the claim comes before the bucket's end is read", "replica/whole.go",
+			"	if err := p.remote.Claim(ctx, epoch); err != nil {", "	if err := error(nil); err != nil {"},
+	}},
+	{"tier.TestLogOfAnotherHistoryIsNotJoinedToTheArchive", []mutant{
+		{"only ends are compared", "T9: the archive and the log are of one lineage", "tier/divergence.go",
+			"	p.contradicts = j.epoch >= 0 && ", "	p.contradicts = false && "},
+	}},
+	{"tier.TestLeaderThatClaimedEarlyLooksForOrphansOfTheOneBefore", []mutant{
+		{"who has claimed already looks for no orphans", "T7: orphans of the leader before are looked for", "tier/partition.go",
+			"		p.suspect = p.suspect || p.claimed && e.state.hadLeaders()\n", ""},
+	}},
+	{"tier.TestOrphansOfAnIdlePartitionAreFound", []mutant{
+		{"orphans are looked for by who writes only", "T7: orphans go, also where nothing is written any more", "tier/lane_collect.go",
+			"	p.searchLane(c, now)\n", ""},
+		{"what a search finds is forgotten", "T7: orphans go, also where nothing is written any more", "tier/lane_collect.go",
+			"		p.suspect = p.suspect || e.left\n", ""},
+	}},
+	{"tier.TestLeaderWithoutALeasePutsNothing", []mutant{
+		{"a manifest is claimed without a lease", "T8, T18: who may have been replaced puts nothing into the bucket", "tier/carryout.go",
+			"		if !l.log.Leased() {", "		if false {"},
+		{"a segment is uploaded without a lease", "T8, T18: who may have been replaced puts nothing into the bucket", "tier/uploadcall.go",
+			"		if !l.log.Leased() {", "		if false {"},
+	}},
+	{"tier.TestJournalIsWrittenAnewAfterAFailedWrite", []mutant{
+		{"the journal goes on behind half a line", "T18: the tombstone is there to be read", "tier/journal.go",
+			"	if j.dirty {", "	if false {"},
+	}},
+	{"tier.TestJournalReadsWhatIsGluedToHalfALine", []mutant{
+		{"what is glued to half a line is not read", "T18: the tombstone is there to be read", "tier/journal.go",
+			"at < 1 || !half {", "at < 1 || half {"},
+	}},
+	{"tier.TestUnreadableManifestStopsItsOwnRemovalAlone", []mutant{
+		{"an unreadable manifest is swept away", "T18, T19: unknown means keep", "tier/collectcall.go",
+			"	if err != nil || state.Retired {\n		return err\n	}", "	if unreadable(err) {\n		return nil\n	}\n	if err != nil || state.Retired {\n		return err\n	}"},
+		{"an unreadable manifest is asked for without end", "T19: it is said, and waits for an operator", "tier/grave.go",
+			"		if unreadable(e.err) {", "		if false {"},
+	}},
+	{"tier.TestEveryReadLooksOnceMoreForWhatIsGone", []mutant{
+		{"producers are read from the manifest at hand alone", "T12: a 404 is looked up once", "tier/secondlook.go",
+			"	return read(m)\n}", "	return v, err\n}"},
 	}},
 	{"replica.TestUncleanLeaderTakesTheBucketsRecords", []mutant{
 		{"an unclean leader leaves the bucket's lineage", "T9: the bucket's committed part is in every lineage", "replica/whole.go",

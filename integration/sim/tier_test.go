@@ -228,6 +228,17 @@ func (l *tierLog) Sealed(from, limit int64) []tier.Segment {
 	return out
 }
 
+func (l *tierLog) EpochAt(offset int64) (epoch int32, below bool) {
+	chain := l.r.log.chain
+	if epoch = chain.EpochAt(offset); epoch >= 0 {
+		return epoch, false
+	}
+	first, _ := chain.Earliest()
+	return first.Epoch, true
+}
+
+func (l *tierLog) Leased() bool { return true }
+
 func (l *tierLog) Roll() error {
 	if !l.current() {
 		return context.Canceled

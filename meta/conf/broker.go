@@ -128,6 +128,7 @@ type Broker struct {
 	VarveTierCacheBytes                int64
 	VarveTierReadParallelism           int32
 	VarveTierDeleteGraceMillis         int64
+	VarveTierOrphanSearchMillis        int64
 	VarveDurability                    string // "fsync" or "replicated"
 	VarveLogScrubBytesPerSecond        int64  // 0 none
 	VarveLogVerifyIntervalMillis       int64  // 0 checks every read, -1 none
@@ -383,6 +384,7 @@ func (b *Broker) fillTier(v parsed) {
 	b.VarveTierCacheBytes = v.i64("varve.tier.cache.bytes")
 	b.VarveTierReadParallelism = v.i32("varve.tier.read.parallelism")
 	b.VarveTierDeleteGraceMillis = v.i64("varve.tier.delete.grace.ms")
+	b.VarveTierOrphanSearchMillis = v.i64("varve.tier.orphan.search.interval.ms")
 	b.VarveTierUploadMaxBytesPerSecond = b.RemoteManagerCopyMaxBytesPerSecond
 	if n, ok := v["varve.tier.upload.max.bytes.per.second"].(int64); ok {
 		b.VarveTierUploadMaxBytesPerSecond = n

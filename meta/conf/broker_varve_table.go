@@ -17,6 +17,7 @@ var brokerVarveDefs = []Def{
 	def("varve.tier.cache.bytes", Long, "268435456", "The memory for chunks read from the bucket, in bytes.", atLeast(0)),
 	def("varve.tier.delete.grace.ms", Long, "900000", "How long an object stays in the bucket after it was marked deleted, in milliseconds; longer than any read or upload takes.", atLeast(0)),
 	def("varve.tier.fencing", String, "cas", `How a leader keeps an older one from committing: "cas" by conditional PUT, "lease" by time alone, for stores without conditional PUT.`, oneOf("cas", "lease")),
+	def("varve.tier.orphan.search.interval.ms", Long, "604800000", "How often the leader of a tiered partition looks for objects in the bucket that no manifest names, in milliseconds: one list request for each thousand objects. 0 never.", atLeast(0)),
 	def("varve.tier.prefix", String, "", "What every object key begins with, after the prefix in varve.tier.store."),
 	def("varve.tier.read.parallelism", Int, "12", "How many reads of the bucket run at once for one reader that runs ahead.", between(1, 1024)),
 	def("varve.tier.store", String, "", "The bucket: file:///path or s3://bucket/prefix?endpoint=…&region=…&path-style=true; empty means that topics cannot be tiered."),
