@@ -1,11 +1,14 @@
 package tier
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -225,6 +228,43 @@ func TestHeadThatVanishedOrWentBackIsNoEmptyArchive(t *testing.T) {
 	}
 	if err := r.Commit(ctx, Edit{Add: []AddSegment{entryAt(20, 30, 0)}}); !errors.Is(err, ErrMissing) {
 		t.Fatalf("commit without a head: %v", err)
+	}
+}
+
+// Whoever runs the cluster hears of a head that went back at once, once, and of its return.
+func TestHeadThatWentBackIsLoggedOnce(t *testing.T) {
+	mem, ctx := objstore.NewMem(0), context.Background()
+	var log bytes.Buffer
+	a, err := OpenArchive(testConfig(t), Deps{Store: mem, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeTest(t, a) })
+	r := a.Partition(testPartition)
+	old := copyOf(t, mem, r, 0)
+	newest := copyOf(t, mem, r, 10)
+	put := func(head []byte) {
+		if _, err := mem.Put(ctx, r.headKey(), objstore.Bytes(head), objstore.PutOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(old)
+	for range 3 {
+		if _, err := r.Refresh(ctx); !errors.Is(err, ErrCorrupt) {
+			t.Fatalf("older head: %v", err)
+		}
+	}
+	if n := strings.Count(log.String(), "went back from sequence"); n != 1 || !strings.Contains(log.String(), r.headKey()) {
+		t.Errorf("logged %d times: %s", n, log.String())
+	}
+	put(newest)
+	for range 3 {
+		if _, err := r.Refresh(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := strings.Count(log.String(), "right again"); n != 1 {
+		t.Errorf("its return is logged %d times: %s", n, log.String())
 	}
 }
 

@@ -24,9 +24,10 @@ type Remote struct {
 	current    atomic.Pointer[manifest]
 	summary    atomic.Pointer[State] // of the latest manifest; stays when current goes
 
-	mu     sync.Mutex // guards the following, and writes of current
-	latest uint64     // sequence of the latest manifest known
-	saved  uint64     // sequence of the local database's copy
+	mu      sync.Mutex // guards the following, and writes of current
+	latest  uint64     // sequence of the latest manifest known
+	saved   uint64     // sequence of the local database's copy
+	refused string     // why the head in the bucket is not used; "" it is
 }
 
 func newRemote(a *Archive, p topic.Partition, key partitionKey) *Remote {
@@ -166,16 +167,12 @@ func (r *Remote) refresh(ctx context.Context) (*manifest, error) {
 		return nil, storeError("read head", err)
 	}
 	m, err := r.decode(body, obj.ETag)
+	if err == nil {
+		err = r.contradicts(before, m)
+	}
+	r.complain(err)
 	if err != nil {
 		return nil, err
-	}
-	switch {
-	case before == nil:
-	case m.etag == "" && before.etag != "":
-		return nil, fmt.Errorf("head manifest %s is gone: %w", r.headKey(), ErrMissing)
-	case m.sequence < before.sequence:
-		return nil, &CorruptError{Key: r.headKey(), Offset: -1,
-			Reason: fmt.Sprintf("went back from sequence %d to %d", before.sequence, m.sequence)}
 	}
 	if before != nil && m.leaderEpoch > before.leaderEpoch {
 		r.trusted.Store(false)
@@ -184,6 +181,38 @@ func (r *Remote) refresh(ctx context.Context) (*manifest, error) {
 		r.store(m, body, nil)
 	}
 	return m, nil
+}
+
+// contradicts says why a head cannot follow the one that is known.
+func (r *Remote) contradicts(before, m *manifest) error {
+	switch {
+	case before == nil:
+	case m.etag == "" && before.etag != "":
+		return fmt.Errorf("head manifest %s is gone: %w", r.headKey(), ErrMissing)
+	case m.sequence < before.sequence:
+		return &CorruptError{Key: r.headKey(), Offset: -1,
+			Reason: fmt.Sprintf("went back from sequence %d to %d", before.sequence, m.sequence)}
+	}
+	return nil
+}
+
+// complain logs that the head in the bucket cannot be right, once for as long as that stays so, and that it is right again.
+func (r *Remote) complain(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	r.mu.Lock()
+	before := r.refused
+	r.refused = text
+	r.mu.Unlock()
+	switch {
+	case text == before:
+	case err != nil:
+		r.a.log.Error("manifest in the bucket is refused, its partition is not archived until somebody puts it right", "partition", r.p.String(), "err", err)
+	default:
+		r.a.log.Info("manifest in the bucket is right again", "partition", r.p.String())
+	}
 }
 
 // adopt makes m the current manifest unless a later one is known already, and

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -25,6 +26,9 @@ type nemesis struct {
 	raised  bool   // its level is taken
 	flips   int    // the broker whose bits flip
 	fleet   *fleeting
+	undo    []func() error  // puts back what was spoilt in the bucket
+	told    map[string]bool // key and broker → its log was looked at
+	spoils  int
 }
 
 // attack does one harm and says which. What it broke, cluster.heal mends.
@@ -60,7 +64,7 @@ func (n *nemesis) torment(ctx context.Context, choose func(rng *rand.Rand) []att
 func (n *nemesis) heal(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), healLimit)
 	defer cancel()
-	err := n.c.heal(limited)
+	err := errors.Join(n.unspoil(), n.c.heal(limited))
 	n.note("all is healed")
 	return err
 }

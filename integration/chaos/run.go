@@ -142,7 +142,7 @@ func (o *options) torment(ctx context.Context, c *cluster, rec *recorder, r row,
 		return 0, []string{err.Error()}
 	}
 	defer eye.crash()
-	n := &nemesis{c: c, rec: rec, rng: rand.New(rand.NewPCG(o.seed, 0)), eye: eye, log: log, next: nextIn(o.dir)}
+	n := &nemesis{c: c, rec: rec, rng: rand.New(rand.NewPCG(o.seed, 0)), eye: eye, log: log, next: nextIn(o.dir), told: map[string]bool{}}
 	if err := n.torment(working, r.choose); err != nil {
 		trouble = append(trouble, err.Error())
 	}

@@ -146,7 +146,7 @@ var tieringMutants = []focused{
 	}},
 	{"tier.TestUnreadableHeadStopsItsPartition", []mutant{
 		{"a head that cannot be read is an empty archive", "T19: it stops its partition", "tier/remote.go",
-			"	m, err := r.decode(body, obj.ETag)\n	if err != nil {\n		return nil, err", "	m, err := r.decode(body, obj.ETag)\n	if err != nil {\n		m = emptyManifest(r.p.ID, r.p.Index)\n		m.etag = obj.ETag"},
+			"	m, err := r.decode(body, obj.ETag)\n	if err == nil {", "	m, err := r.decode(body, obj.ETag)\n	if err != nil {\n		m, err = emptyManifest(r.p.ID, r.p.Index), nil\n		m.etag = obj.ETag\n	}\n	if err == nil {"},
 	}},
 	{"replica.TestMissingObjectIsRetriableAndNeverOutOfRange", []mutant{
 		{"clients are told that a missing object is out of range", "T12: out of range is below the start only", "replica/readcold.go",
