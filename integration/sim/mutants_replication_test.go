@@ -9,7 +9,7 @@ var replicationMutants = []focused{
 	}},
 	{"meta.TestAQuorumThatIsLostDecidesNothing", []mutant{
 		{"a decision counts before it is committed", "1: nobody acts before the commit", "meta/propose.go",
-			"	if err != nil {\n		return nil, owed, err", "	if err != nil {\n		return n.Image(), nil, nil"},
+			"	if err != nil {\n		return nil, owed, err", "	if err != nil {\n		return n.Image(), owed, nil"},
 	}},
 	{"meta.TestTheSameLogGivesTheSameImage", []mutant{
 		{"a broker's epoch depends on who applies", "1: the state machine is deterministic", "meta/apply.go",
