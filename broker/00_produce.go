@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -35,7 +36,8 @@ type produceOp struct {
 	corr     int32
 	version  int16
 	deadline int64
-	names    []byte // topic names, copied: the frame is gone when the answer is written
+	muted    time.Duration // until when, by the quotas' time, its client has to wait
+	names    []byte        // topic names, copied: the frame is gone when the answer is written
 	topics   []produceTopic
 
 	unverified bool // transactional without a transactional id
@@ -71,7 +73,7 @@ func (op *produceOp) reset() {
 	clear(op.parts)
 	op.c, op.rep = nil, nil
 	op.names, op.topics, op.parts = op.names[:0], op.topics[:0], op.parts[:0]
-	op.pending, op.ended = 0, false
+	op.pending, op.ended, op.muted = 0, false, 0
 	op.req.TransactionID = nil
 	clear(op.req.Topics) // they point into the frame
 	op.req.Topics = op.req.Topics[:0]
@@ -103,6 +105,9 @@ func (s *Server) produce(r *request) error {
 			s.produceOne(r, op, at-1, t, t.Partitions[j].Records, now)
 			failed = failed || part.code != codeNone
 		}
+	}
+	if t := s.quotas.table.Load(); t != nil && !r.exempt {
+		op.muted = s.throttleProduce(r, t, q.Acks == 0)
 	}
 	if q.Acks == 0 {
 		r.answered = true
@@ -477,7 +482,7 @@ func (op *produceOp) encode(rep *reply) {
 			b = append(b, 0)
 		}
 	}
-	b = appendInt32(b, 0) // throttle
+	b = appendInt32(b, op.throttleMillis())
 	if flexible {
 		b = appendEndpointsTag(b, nodes)
 	}

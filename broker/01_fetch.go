@@ -65,6 +65,7 @@ type fetchOp struct {
 	brokerEpoch int64         // its broker epoch
 	held        time.Duration // the shortest wait of a partition that the throttle holds back; 0: none
 	counted     int           // bytes taken from the throttle
+	throttle    time.Duration // for which the client has to wait: then the answer is empty
 	bytes       int
 	settled     bool // something in the results asks for an answer at once
 	parked      bool // the request's bytes are gone
@@ -106,8 +107,16 @@ func (s *Server) fetch(r *request) error {
 	}
 	maxBytes := min(int(max(q.MaxBytes, 0)), s.cfg.FetchBytesMax)
 	minBytes := min(int(q.MinBytes), maxBytes)
+	t := s.quotas.table.Load()
+	if op.replica >= 0 || r.exempt {
+		t = nil
+	}
 	if op.replica < 0 {
 		s.stats.fetched.Add(int64(len(op.targets)))
+		if t != nil {
+			maxBytes = s.fetchMost(r, t, maxBytes)
+			minBytes = min(minBytes, maxBytes)
+		}
 	}
 	if op.err == codeNone && len(op.targets) > 0 {
 		deadline := time.Now().Add(time.Duration(max(q.MaxWaitMillis, 0)) * time.Millisecond)
@@ -115,6 +124,9 @@ func (s *Server) fetch(r *request) error {
 			op.release()
 			return err
 		}
+	}
+	if t != nil {
+		s.throttleFetch(r, op, t)
 	}
 	s.fetchSelect(r, op, now)
 	p := newReply()
@@ -186,6 +198,7 @@ func (s *Server) fetchWait(r *request, op *fetchOp, minBytes int, left time.Dura
 	}
 	timer := time.NewTimer(left)
 	defer timer.Stop()
+	defer r.parks(time.Now())
 	select {
 	case <-w.C():
 		return false, nil
@@ -558,7 +571,7 @@ func (s *Server) fetchSelect(r *request, op *fetchOp, now int64) {
 	x := op.session
 	if x == nil {
 		for i := range op.targets {
-			op.targets[i].include = true
+			op.targets[i].include = op.throttle == 0
 		}
 		return
 	}
@@ -570,6 +583,9 @@ func (s *Server) fetchSelect(r *request, op *fetchOp, now int64) {
 		return
 	}
 	for i := range op.targets {
+		if op.throttle > 0 {
+			break // the session has told nothing
+		}
 		t := &op.targets[i]
 		t.include = t.inSession.tell(t) || op.full
 		if t.res.Records != nil && x.parts[t.inSession.key] == t.inSession {

@@ -31,7 +31,7 @@ func (s *Server) createTopics(r *request, q *kmsg.CreateTopicsRequest) (kmsg.Res
 		}
 		topics[i] = n
 	}
-	created, err := s.decider(r).CreateTopics(ctx, topics, q.ValidateOnly)
+	created, err := s.createWithin(ctx, r, topics, q.ValidateOnly)
 	if err != nil {
 		created = make([]meta.CreatedTopic, len(topics))
 		for i := range topics {

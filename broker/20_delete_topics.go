@@ -26,7 +26,7 @@ func (s *Server) deleteTopics(r *request, q *kmsg.DeleteTopicsRequest) (kmsg.Res
 		}
 		refs = append(refs, ref)
 	}
-	results, err := s.decider(r).DeleteTopics(ctx, refs)
+	results, err := s.deleteWithin(ctx, r, refs)
 	if err != nil {
 		results = make([]meta.TopicResult, len(refs))
 		for i, ref := range refs {

@@ -15,6 +15,7 @@ var apiOffsetForLeaderEpoch = api{key: 23, name: "OffsetForLeaderEpoch", min: 2,
 
 func (s *Server) offsetForLeaderEpoch(r *request, q *kmsg.OffsetForLeaderEpochRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrOffsetForLeaderEpochResponse()
+	r.exempt = r.exempt || q.ReplicaID >= 0
 	for i := range q.Topics {
 		t := &q.Topics[i]
 		rt := kmsg.NewOffsetForLeaderEpochResponseTopic()

@@ -21,7 +21,7 @@ func (s *Server) createPartitions(r *request, q *kmsg.CreatePartitionsRequest) (
 			topics[i].Assignment = append(topics[i].Assignment, a.Replicas)
 		}
 	}
-	results, err := s.decider(r).CreatePartitions(ctx, topics, q.ValidateOnly)
+	results, err := s.growWithin(ctx, r, topics, q.ValidateOnly)
 	if err != nil {
 		results = make([]meta.TopicResult, len(topics))
 		for i := range topics {

@@ -20,7 +20,7 @@ func (s *Server) envelope(r *request, q *kmsg.EnvelopeRequest) (kmsg.Response, e
 		resp.ErrorCode = s.controllerCode(r, meta.ErrNotController, &resp.UnknownTags)
 		return resp, nil
 	}
-	inner, err := s.unwrap(r, q.RequestData)
+	inner, err := s.unwrap(r, q)
 	if err != nil {
 		s.log.Warn("enveloped request refused", "client", r.c.remote, "err", err)
 		resp.ErrorCode = codeInvalidRequest
@@ -44,8 +44,8 @@ func (s *Server) envelope(r *request, q *kmsg.EnvelopeRequest) (kmsg.Response, e
 }
 
 // unwrap is the request inside an envelope.
-func (s *Server) unwrap(r *request, frame []byte) (*request, error) {
-	h, rest, err := parseHeaderStart(frame)
+func (s *Server) unwrap(r *request, q *kmsg.EnvelopeRequest) (*request, error) {
+	h, rest, err := parseHeaderStart(q.RequestData)
 	if err != nil {
 		return nil, err
 	}
@@ -60,6 +60,6 @@ func (s *Server) unwrap(r *request, frame []byte) (*request, error) {
 	}
 	return &request{
 		c: r.c, ctx: r.ctx, api: a, version: h.version, flexible: flexible, corr: h.correlation, client: string(h.client), body: body,
-		capture: true, enveloped: true,
+		capture: true, enveloped: true, user: principalOf(q.RequestPrincipal), exempt: true,
 	}, nil
 }

@@ -203,6 +203,7 @@ func (op *shareFetchOp) acknowledge(s *Server) {
 
 // settle waits until the acknowledgements are durable, or are not.
 func (op *shareFetchOp) settle(r *request) error {
+	defer r.parks(time.Now())
 	for i := range op.targets {
 		t := &op.targets[i]
 		if t.acked == nil {
@@ -345,6 +346,7 @@ func (s *Server) shareWait(r *request, op *shareFetchOp, least int, left time.Du
 	}
 	timer := time.NewTimer(max(left, 0))
 	defer timer.Stop()
+	defer r.parks(time.Now())
 	select {
 	case <-w.C():
 		return shareBytes, nil

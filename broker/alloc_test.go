@@ -2,11 +2,13 @@ package broker
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"testing"
 	"time"
 
+	"github.com/varvelog/varve/meta"
 	"github.com/varvelog/varve/meta/topic"
 	"github.com/varvelog/varve/replica"
 )
@@ -68,11 +70,15 @@ func (p *nullPartition) Held() []Partition                                   { r
 func (p *nullPartition) Ready(string, int32) bool                            { return true }
 func (p *nullPartition) NewWaiter(int) Waiter                                { return nil }
 
-// nullRun returns a connection of a server over a null partition, and a function that handles one frame.
-func nullRun(t testing.TB, frame []byte) func() {
+// nullRun returns a connection of a server over a null partition, and a function that handles one frame; limited has quotas
+// that are never reached.
+func nullRun(t testing.TB, frame []byte, limited bool) func() {
 	p := &nullPartition{id: topic.Partition{Topic: "events"}, records: nullRecords{make([]byte, 4096)}}
 	s := New(DefaultConfig(), Deps{Partitions: p})
 	t.Cleanup(func() { s.Close(context.Background()) })
+	if limited {
+		s.quotas.table.Store(newQuotaTable([]meta.Quota{quotaOf("-", "", meta.ProducerByteRate, 1e18), quotaOf("-", "-", meta.ConsumerByteRate, 1e18), quotaOf("", "-", meta.RequestPercentage, 1e9)}))
+	}
 	c := newConn(s, nullConn{}, "127.0.0.1", &Door{})
 	return func() {
 		if _, err := c.handle(frame); err != nil {
@@ -112,10 +118,12 @@ func TestRequestsAllocateLittle(t *testing.T) {
 		{"fetch, one partition", fetchFrame(13, 1), 2},
 		{"fetch, ten partitions", fetchFrame(12, 10), 2},
 	} {
-		run := nullRun(t, tc.frame)
-		run()
-		if n := testing.AllocsPerRun(200, run); n > tc.max && !raceEnabled {
-			t.Errorf("%s: %v allocations, want at most %v", tc.name, n, tc.max)
+		for _, limited := range []bool{false, true} {
+			run := nullRun(t, tc.frame, limited)
+			run()
+			if n := testing.AllocsPerRun(200, run); n > tc.max && !raceEnabled {
+				t.Errorf("%s, quotas=%v: %v allocations, want at most %v", tc.name, limited, n, tc.max)
+			}
 		}
 	}
 }
@@ -130,13 +138,15 @@ func BenchmarkHandle(b *testing.B) {
 		{"fetch/partitions=1", fetchFrame(13, 1)},
 		{"fetch/partitions=100", fetchFrame(13, 100)},
 	} {
-		b.Run(bc.name, func(b *testing.B) {
-			run := nullRun(b, bc.frame)
-			b.ReportAllocs()
-			for b.Loop() {
-				run()
-			}
-		})
+		for _, limited := range []bool{false, true} {
+			b.Run(fmt.Sprintf("%s/quotas=%v", bc.name, limited), func(b *testing.B) {
+				run := nullRun(b, bc.frame, limited)
+				b.ReportAllocs()
+				for b.Loop() {
+					run()
+				}
+			})
+		}
 	}
 }
 

@@ -30,6 +30,10 @@ type Config struct {
 	InFlightMax  int           // requests of one connection whose answers are outstanding
 	RequestsTime time.Duration // request.timeout.ms: bound on calls into the metadata quorum
 
+	QuotaSamples       int           // quota.window.num
+	QuotaSampleTime    time.Duration // quota.window.size.seconds
+	MutationQuotaBurst time.Duration // controller.quota.window.num times controller.quota.window.size.seconds
+
 	FetchBytesMax        int           // fetch.max.bytes
 	FetchSessionSlots    int           // max.incremental.fetch.session.cache.slots
 	FetchSessionEvict    time.Duration // a session unused for this long may be evicted
@@ -61,6 +65,9 @@ func DefaultConfig() Config {
 		WriteMax:               60 * time.Second,
 		InFlightMax:            64,
 		RequestsTime:           30 * time.Second,
+		QuotaSamples:           11,
+		QuotaSampleTime:        time.Second,
+		MutationQuotaBurst:     11 * time.Second,
 		FetchBytesMax:          55 << 20,
 		FetchSessionSlots:      1000,
 		FetchSessionEvict:      120 * time.Second,

@@ -34,6 +34,9 @@ func ConfigFrom(b *conf.Broker) Config {
 	if text, _, _, ok := b.Value("group.share.max.share.sessions"); ok {
 		c.ShareSessionSlots, _ = strconv.Atoi(text)
 	}
+	c.QuotaSamples = whole(b, "quota.window.num")
+	c.QuotaSampleTime = time.Duration(whole(b, "quota.window.size.seconds")) * time.Second
+	c.MutationQuotaBurst = time.Duration(whole(b, "controller.quota.window.num")) * time.Duration(whole(b, "controller.quota.window.size.seconds")) * time.Second
 	c.RemoteFetchWaitMax = millis(int64(b.RemoteFetchMaxWaitMillis))
 	c.RemoteListWaitMax = millis(b.RemoteListOffsetsTimeoutMillis)
 	c.PartitionsRequestMax = int(b.MaxRequestPartitionSize)
@@ -53,6 +56,13 @@ func socketBuffer(b *conf.Broker, name string) int {
 		return 0
 	}
 	return max(0, n)
+}
+
+// whole reads a setting that is a whole number.
+func whole(b *conf.Broker, name string) int {
+	text, _, _, _ := b.Value(name)
+	n, _ := strconv.Atoi(text) // it was checked when it was read
+	return n
 }
 
 // millis is a duration; Kafka's largest numbers are beyond what a Duration holds.

@@ -43,6 +43,9 @@ type conn struct {
 	beats     heartbeats
 	shares    bool        // share sessions began here: they end with the connection
 	unproved  atomic.Bool // beyond max.connections, and not yet known as a broker's
+	user      string      // whose connection it is
+	granted   grants
+	muted     time.Duration // until when, by the quotas' time, nothing is read; 0: it is not
 
 	// Plain timestamps, read by the sweeper; 0 = not in that state.
 	shakeMillis  atomic.Int64 // when the TLS handshake under way began; shakeLate when it missed its deadline
@@ -71,8 +74,13 @@ type request struct {
 	flexible bool
 	corr     int32
 	client   string
-	body     []byte    // a slice of the frame
-	since    time.Time // when it had been read
+	body     []byte        // a slice of the frame
+	since    time.Time     // when it had been read
+	size     int           // of all of it
+	parked   time.Duration // how much of its handler's time it waited
+	user     string
+	exempt   bool          // it is of a broker: quotas do not count it
+	held     time.Duration // for how long its client has to wait, for the controller's quota
 	answered bool
 
 	// Of requests that the controller decides (forward.go).
@@ -84,7 +92,7 @@ type request struct {
 }
 
 func newConn(s *Server, nc net.Conn, remote string, d *Door) *conn {
-	c := &conn{srv: s, door: d, sock: nc, nc: nc, remote: remote, gone: make(chan struct{})}
+	c := &conn{srv: s, door: d, sock: nc, nc: nc, remote: remote, user: secure.Anonymous, gone: make(chan struct{})}
 	if d.TLS != nil {
 		c.cork = &cork{Conn: nc}
 		c.tls = tls.Server(c.cork, d.TLS)
@@ -196,6 +204,9 @@ func (c *conn) next() error {
 	} else {
 		c.frame.release(keep)
 	}
+	if c.muted != 0 && err == nil {
+		c.rest()
+	}
 	return err
 }
 
@@ -274,7 +285,7 @@ func (c *conn) handle(b []byte) (keep bool, err error) {
 	}
 	c.req = request{
 		c: c, ctx: c.ctx, api: a, version: h.version, flexible: flexible,
-		corr: h.correlation, client: c.client, body: body, since: time.Now(),
+		corr: h.correlation, client: c.client, body: body, since: time.Now(), size: len(b), user: c.user, exempt: c.door.BrokersOnly || a.exempt(h.version),
 	}
 	defer c.recoverHandler(&err)
 	s.stats.requests[a.key].Add(1)
@@ -323,8 +334,14 @@ func (s *Server) recovered(r *request, v any) bool {
 // send answers the request with resp.
 func (r *request) send(resp kmsg.Response) error {
 	if r.capture {
+		if r.held > 0 {
+			setThrottle(resp, r.held)
+		}
 		r.captured, r.answered = resp, true
 		return nil
+	}
+	if t := r.c.srv.quotas.table.Load(); t != nil {
+		r.c.srv.throttle(r, t, resp)
 	}
 	p := newReply()
 	p.encode(r.corr, r.flexible && r.api.key != keyApiVersions, resp)

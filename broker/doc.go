@@ -27,9 +27,15 @@
 // Record bytes of a Produce stay a slice of the frame buffer until the log has written them. Record bytes of a Fetch never
 // enter this package: an answer is a run of header bytes with spans that write themselves to the socket.
 //
+// # Quotas
+//
+// What a request costs its client's quotas is counted on the connection's goroutine before the answer is written, and who is
+// beyond one has the rest of it waited out there, before the next read (throttle.go). The quotas are those of the metadata, as a
+// table that is replaced (quotas.go); without any, a request costs an atomic load more.
+//
 // # Lock order
 //
-// session.mu → sessions.mu; conn.mu, budget.mu, produceOp.mu and the limit's of log lines are leaves. No lock is held across I/O or a call into another room, but for cork.mu, which is the
+// session.mu → sessions.mu; quotas.mu → account.mu; conn.mu, budget.mu, produceOp.mu and the limit's of log lines are leaves. No lock is held across I/O or a call into another room, but for cork.mu, which is the
 // right to write to the socket under TLS.
 //
 // # Crash behaviour

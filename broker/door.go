@@ -48,6 +48,7 @@ func (c *conn) secure() bool {
 	late := c.shakeMillis.Swap(0) == shakeLate
 	if err == nil {
 		c.activeMillis.Store(c.srv.nowMillis())
+		c.user = secure.Principal(c.tls.ConnectionState().PeerCertificates)
 		return true
 	}
 	if late {

@@ -97,6 +97,7 @@ const (
 	codeUnsupportedEndpointType     int16 = 115
 	codeInvalidRegistration         int16 = 119
 	codeUnstableOffsetCommit        int16 = 88
+	codeThrottlingQuotaExceeded     int16 = 89
 	codeProducerFenced              int16 = 90
 	codeFencedMemberEpoch           int16 = 110
 	codeUnreleasedInstanceID        int16 = 111
@@ -257,6 +258,7 @@ var errcodes = slices.Concat(metaCodes, []errcode{
 	{errShareUnreached, codeCoordinatorNotAvailable}, // whatever the reason
 	{errShareRefused, codeUnknownServerError},        // as that of this broker would say
 
+	{errThrottled, codeThrottlingQuotaExceeded},
 	{context.DeadlineExceeded, codeRequestTimedOut},
 	{context.Canceled, codeRequestTimedOut},
 })

@@ -27,6 +27,9 @@ var (
 	// errVoterNotFound is returned when a node is to lose a vote that it does not have.
 	errVoterNotFound = errors.New("voter not found")
 
+	// errThrottled is returned when partitions are created or deleted beyond the quota of who asks.
+	errThrottled = errors.New("The throttling quota has been exceeded.")
+
 	// errProduceFailed is returned when a produce without acknowledgement failed: closing the connection is the only
 	// answer that the client can see.
 	errProduceFailed = errors.New("produce with acks=0 failed")

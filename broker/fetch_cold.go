@@ -22,6 +22,7 @@ const (
 // at once; without, for as long as remote.fetch.max.wait.ms says. A read that does not make it leaves its partition empty
 // and without an error, as in Kafka.
 func (s *Server) fetchCold(r *request, op *fetchOp, minBytes int) {
+	defer r.parks(time.Now())
 	wait := s.now().RemoteFetchWaitMax
 	if op.settled || (op.bytes > 0 && op.bytes >= minBytes) {
 		wait = coldGrace

@@ -16,7 +16,7 @@ import (
 func (s *Server) encodeFetch(p *reply, r *request, op *fetchOp) {
 	v, flexible := r.version, r.flexible
 	p.begin(r.corr, flexible)
-	b := appendInt32(p.head, 0)
+	b := appendInt32(p.head, millisOf(op.throttle))
 	if v >= 7 {
 		b = appendInt16(b, op.err)
 		b = appendInt32(b, op.id)

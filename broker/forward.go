@@ -108,8 +108,10 @@ func (s *Server) decideOnce(ctx context.Context, r *request, frame []byte) (deci
 		return true, r.api.handle(s, r)
 	}
 	env := kmsg.NewPtrEnvelopeRequest()
-	env.RequestData, env.ClientHostAddress = part.frame, []byte(r.c.remote)
+	env.RequestData, env.ClientHostAddress, env.RequestPrincipal = part.frame, []byte(r.c.remote), principalData(r.user)
+	sent := time.Now()
 	resp, err := s.deps.Controller.Forward(ctx, to, env)
+	r.parks(sent)
 	switch {
 	case errors.Is(err, meta.ErrNotController), errors.Is(err, meta.ErrUnknownOutcome):
 		return false, nil
@@ -124,6 +126,9 @@ func (s *Server) decideOnce(ctx context.Context, r *request, frame []byte) (deci
 	if body, ok := answerBody(data, r.flexible); ok && part.merge != nil {
 		header := len(data) - len(body)
 		data = append(data[:header:header], part.merge(body)...)
+	}
+	if t := s.quotas.table.Load(); t != nil {
+		data = s.throttleRelayed(r, t, data)
 	}
 	p := newReply()
 	p.head = binary.BigEndian.AppendUint32(p.head[:0], uint32(len(data)))

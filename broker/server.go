@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/varvelog/varve/broker/secure"
+	"github.com/varvelog/varve/meta"
 	"github.com/varvelog/varve/replica"
 )
 
@@ -26,6 +27,8 @@ type Server struct {
 	sessions  *sessions
 	shares    *shares
 	txnAsks   txnAsks
+	quotas    *quotas
+	unfollow  func() // the metadata's changes
 	stats     counters
 	ctx       context.Context // ends with Close
 	cancel    context.CancelFunc
@@ -42,7 +45,8 @@ type Server struct {
 	listeners map[net.Listener]*Door
 	conns     map[*conn]struct{}
 	perIP     map[string]int
-	rate      acceptRate // of all doors together
+	rate      acceptRate               // of all doors together
+	delayed   map[net.Conn]*time.Timer // connections beyond their address's quota, until they are closed
 	sweeping  bool
 }
 
@@ -58,7 +62,13 @@ func New(cfg Config, deps Deps) *Server {
 		cfg: cfg, deps: deps, log: deps.Logger, table: newTable(served(apis, deps)),
 		budgets:   newBudgets(cfg.RequestMemoryBytes),
 		sessions:  newSessions(cfg.FetchSessionSlots, cfg.FetchSessionEvict.Milliseconds()),
-		listeners: map[net.Listener]*Door{}, conns: map[*conn]struct{}{}, perIP: map[string]int{},
+		listeners: map[net.Listener]*Door{}, conns: map[*conn]struct{}{}, perIP: map[string]int{}, delayed: map[net.Conn]*time.Timer{},
+	}
+	s.quotas, s.unfollow = newQuotas(&cfg), func() {}
+	if m, ok := deps.Metadata.(interface {
+		Subscribe(func(prev, next *meta.Image)) (cancel func())
+	}); ok {
+		s.unfollow = m.Subscribe(s.quotas.follow)
 	}
 	s.strangers.Logger, s.strangers.Level = s.log, slog.LevelInfo
 	s.shares = newShares(s, cfg.ShareSessionSlots)
@@ -110,7 +120,9 @@ func (s *Server) Serve(l net.Listener, d Door) error {
 			nc.Close()
 			return ErrServerClosed
 		}
-		s.admit(nc, &d)
+		if !s.quotas.tooMany(s, nc, &d) {
+			s.admit(nc, &d)
+		}
 	}
 }
 
@@ -147,6 +159,7 @@ func (s *Server) Close(ctx context.Context) error {
 	if !s.closed {
 		s.closed = true
 		close(s.draining)
+		s.unfollow()
 	}
 	for l := range s.listeners {
 		l.Close()
@@ -155,6 +168,7 @@ func (s *Server) Close(ctx context.Context) error {
 	for c := range s.conns {
 		conns = append(conns, c)
 	}
+	s.dropDelayedLocked()
 	s.mu.Unlock()
 	for _, c := range conns {
 		c.sock.SetReadDeadline(time.Unix(1, 0)) // the next read ends the connection once its answers are out
@@ -235,11 +249,12 @@ type Stats struct {
 	RequestBytesHeld           int64 // of the request budget
 	FetchSessions              int
 	Shares                     ShareStats
-	MessagesIn                 int64              // records appended for clients
-	Produced, ProduceFailed    int64              // partitions that produce requests named, and those of them that were refused
-	Fetched, FetchFailed       int64              // the same of clients' fetches
-	Requests                   map[string]int64   // by API name
-	Latencies                  map[string]Latency // by API name, of those that were ever asked
+	MessagesIn                 int64                // records appended for clients
+	Produced, ProduceFailed    int64                // partitions that produce requests named, and those of them that were refused
+	Fetched, FetchFailed       int64                // the same of clients' fetches
+	Throttled                  map[string]Throttled // by what the quota is on
+	Requests                   map[string]int64     // by API name
+	Latencies                  map[string]Latency   // by API name, of those that were ever asked
 }
 
 // Stats returns a snapshot.
@@ -253,7 +268,7 @@ func (s *Server) Stats() Stats {
 		BytesIn: s.stats.bytesIn.Load(), BytesOut: s.stats.bytesOut.Load(),
 		RequestBytesHeld: s.budgets.used(), FetchSessions: s.sessions.len(), Shares: s.shares.statistics(), Requests: map[string]int64{}, Latencies: map[string]Latency{},
 		MessagesIn: s.stats.messagesIn.Load(), Produced: s.stats.produced.Load(), ProduceFailed: s.stats.produceFailed.Load(),
-		Fetched: s.stats.fetched.Load(), FetchFailed: s.stats.fetchFailed.Load(),
+		Fetched: s.stats.fetched.Load(), FetchFailed: s.stats.fetchFailed.Load(), Throttled: s.quotas.statistics(),
 	}
 	for k, a := range s.table.byKey {
 		if a != nil {

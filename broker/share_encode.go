@@ -18,7 +18,7 @@ import (
 func (s *Server) encodeShareFetch(p *reply, r *request, op *shareFetchOp) {
 	s.shareCodes(r, op)
 	p.begin(r.corr, true)
-	b := appendInt32(p.head, 0)
+	b := appendInt32(p.head, s.throttleShareFetch(r, op))
 	b = appendInt16(b, s.shareCode(r, op.err))
 	b = appendNullableString(b, "", true, true)
 	b = appendInt32(b, s.shareLockMillis(op))

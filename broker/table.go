@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"time"
+
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -20,6 +22,9 @@ type api struct {
 	// internal keys are between brokers: not advertised to clients, and served where there is a controller to call.
 	internal bool
 	handle   func(*Server, *request) error
+
+	// waits says that most of the handler's time is waiting: for a group, a log, the bucket or the controller.
+	waits bool
 
 	flexible int16   // first flexible version; filled in by newTable
 	schema   *schema // filled in by newTable
@@ -118,6 +123,7 @@ func newTable(list []api) *table {
 		a := list[i]
 		a.schema = schemas[a.key]
 		a.flexible = a.schema.flexible
+		a.waits = a.waits || a.forwarded || waitingKeys[a.key]
 		t.byKey[a.key] = &a
 	}
 	return t
@@ -142,7 +148,14 @@ func typed[T any, P interface {
 		if err := decode(r, q); err != nil {
 			return err
 		}
+		var begun time.Time
+		if r.api.waits {
+			begun = time.Now()
+		}
 		resp, err := fn(s, r, q)
+		if r.api.waits {
+			r.parked += time.Since(begun)
+		}
 		if err != nil || resp == nil {
 			return err
 		}

@@ -28,7 +28,7 @@ var leaves = []string{
 	"hot/batch", "hot/vfs", "hot/lineage", "replica/isr",
 	"tier/objstore", "tier/objstore/objstoretest", "tier/objstore/s3front",
 	"meta/topic", "meta/conf", "meta/balance", "meta/boltfile",
-	"replica/peer", "coordinator/share", "broker/secure", "broker/secure/securetest", "broker/loglimit",
+	"replica/peer", "coordinator/share", "broker/secure", "broker/secure/securetest", "broker/loglimit", "broker/rate",
 }
 
 func TestRoomsImportOnlyWhatTheArchitectureAllows(t *testing.T) {

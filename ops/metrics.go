@@ -105,6 +105,8 @@ var (
 	connections = gauge("kafka_server_socketservermetrics_connection_count", "Open client connections.")
 	refused     = counter("varve_connections_refused_total", "Connections turned away by a cap.")
 	expired     = counter("varve_connections_expired_total", "Connections closed by a deadline.")
+	throttled   = counter("varve_quota_throttled_total", "Requests, and connections, that a client's quota has held back, by what it is on.", "quota")
+	throttleSum = counter("varve_quota_throttle_seconds_total", "For how long clients were told to wait by their quotas.", "quota")
 	handshakes  = counter("varve_tls_handshakes_failed_total", "TLS connections that came to nothing.")
 	certificate = gauge("varve_tls_certificate_expiry_timestamp_seconds", "When the certificate of a listener expires, in seconds since 1970.", "listener")
 	openDoor    = gauge("varve_listener_open_to_brokers", "1 while a listener answers what brokers ask of each other to anybody, without a certificate; 0 otherwise.", "listener")
@@ -337,6 +339,10 @@ func (r *rooms) frontDoor(ch chan<- prometheus.Metric) {
 	refused.send(ch, float64(s.Refused))
 	expired.send(ch, float64(s.Expired))
 	handshakes.send(ch, float64(s.HandshakesFailed))
+	for quota, x := range s.Throttled {
+		throttled.send(ch, float64(x.Requests), quota)
+		throttleSum.send(ch, x.Waits.Seconds(), quota)
+	}
 	if r.deps.Certificates != nil {
 		for listener, until := range r.deps.Certificates() {
 			certificate.send(ch, float64(until.Unix()), listener)

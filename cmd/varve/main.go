@@ -1,6 +1,6 @@
 // Command varve is the whole product in one binary: the broker (`dev`,
 // `serve`), its tools (`topic`, `produce`, `consume`, `offsets`,
-// `group`, `txn`, `segments`) and a demonstration of the main job (`demo`).
+// `group`, `txn`, `quota`, `segments`) and a demonstration of the main job (`demo`).
 //
 // The tools speak Kafka's protocol, so they work against any Kafka cluster;
 // only `segments` asks Varve's own HTTP endpoint.
@@ -68,6 +68,7 @@ func rootCommand() *cobra.Command {
 		offsetsCommand(),
 		groupCommand(),
 		txnCommand(),
+		quotaCommand(),
 		segmentsCommand(),
 		clusterCommand(),
 		auditCommand(),

@@ -23,7 +23,7 @@ var brokerSSLDefs = []Def{
 	def("ssl.keystore.location", String, "", "The PEM file with the private key and the certificate chain; read again when it changes.", null),
 	def("ssl.keystore.password", Password, "", "The password of a JKS or PKCS12 keystore; accepted without effect: those are not served, and a PEM file has none.", null, sensitive),
 	def("ssl.keystore.type", String, "JKS", "The format of the keystore: PEM is served."),
-	def("ssl.principal.mapping.rules", String, "DEFAULT", "How a certificate's name becomes a principal; accepted without effect: there is no authorizer yet."),
+	def("ssl.principal.mapping.rules", String, "DEFAULT", "How a certificate's name becomes a principal; accepted without effect: a client's user, for quotas, is the whole distinguished name."),
 	def("ssl.protocol", String, "TLSv1.3", "Kafka's choice of a Java context; accepted without effect: ssl.enabled.protocols counts."),
 	def("ssl.provider", String, "", "Kafka's choice of a Java provider; accepted without effect.", null),
 	def("ssl.secure.random.implementation", String, "", "Kafka's choice of a Java library; accepted without effect.", null),
