@@ -26,6 +26,7 @@ var internalErrors = map[string]string{
 	"hot.ErrStaleCoordinator":      "replica.ErrStaleCoordinator is the same value",
 	"hot.ErrNotContiguous":         "a follower's append: the fetcher starts over",
 	"hot.ErrUnjudged":              "replica makes it ErrNotLeader",
+	"hot.ErrBelowLocal":            "replica completes it from the bucket",
 	"hot.ErrSegmentGone":           "readers and the tier manager list segments anew",
 	"hot.ErrNotClean":              "start-up scans instead",
 	"hot.ErrClosed":                "replica answers ErrNotLeader or ErrClosed instead",

@@ -45,7 +45,7 @@ func TestKafkaToolsSetQuotasThatHold(t *testing.T) {
 	if d := took("loader"); d < 2500*time.Millisecond {
 		t.Errorf("700 kB at 50 kB a second took %v", d)
 	}
-	resp, err := http.Get(n.HTTP + "/metrics")
+	resp, err := http.Get("http://" + n.HTTP + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
