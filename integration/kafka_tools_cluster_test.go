@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -67,7 +68,7 @@ func clusterTopics(k *kafkaTools, c *nodetest.Cluster) {
 	}
 }
 
-func clusterQuorum(k *kafkaTools, _ *nodetest.Cluster) {
+func clusterQuorum(k *kafkaTools, c *nodetest.Cluster) {
 	status := k.run("MetadataQuorumCommand", "describe", "--status")
 	k.matches(status, `LeaderId: +[123]\n`)
 	k.matches(status, `CurrentVoters: +\[.*"id": 1, .*"id": 2, .*"id": 3, .*CONTROLLER://127.0.0.1:`)
@@ -76,6 +77,41 @@ func clusterQuorum(k *kafkaTools, _ *nodetest.Cluster) {
 	if n := strings.Count(replication, "Follower"); n != 2 || strings.Count(replication, "Leader") != 1 {
 		k.Errorf("replication of the quorum:\n%s", replication)
 	}
+	clusterVoter(k, c, status)
+}
+
+// clusterVoter takes a follower's vote away and gives it back. For that the tool
+// reads who the node is from its settings and from the file in its metadata
+// directory, which has the name and the form of Kafka's.
+func clusterVoter(k *kafkaTools, c *nodetest.Cluster, status string) {
+	id := int32(1)
+	if regexp.MustCompile(`LeaderId: +1\n`).MatchString(status) {
+		id = 2
+	}
+	found := regexp.MustCompile(fmt.Sprintf(`"id": %d, "directoryId": "?([A-Za-z0-9_-]{22})`, id)).FindStringSubmatch(status)
+	if found == nil {
+		k.Fatalf("node %d has no directory in:\n%s", id, status)
+	}
+	voters := func(n int) {
+		k.Helper()
+		nodetest.Eventually(k.T, 30*time.Second, "the voters are as they should be", func() error {
+			status = k.run("MetadataQuorumCommand", "describe", "--status")
+			line := regexp.MustCompile(`CurrentVoters: .*`).FindString(status)
+			if got := strings.Count(line, `"id"`); got != n {
+				return fmt.Errorf("%d voters: %s", got, status)
+			}
+			return nil
+		})
+	}
+	k.wants(k.run("MetadataQuorumCommand", "remove-controller", "--controller-id", fmt.Sprint(id), "--controller-directory-id", found[1]),
+		fmt.Sprintf("Removed KRaft controller %d with directory id %s", id, found[1]))
+	voters(2)
+	k.matches(status, fmt.Sprintf(`CurrentObservers: .*"id": %d,`, id))
+	own := k.file("controller.properties", fmt.Sprintf(
+		"process.roles=controller\nnode.id=%d\nlog.dirs=%s\ncontroller.listener.names=CONTROLLER\nlisteners=CONTROLLER://%s\n",
+		id, filepath.Join(c.Node(id).DataDir(), "meta"), c.Node(id).Controller))
+	k.wants(k.run("MetadataQuorumCommand", "--command-config", own, "add-controller"), fmt.Sprintf("Added controller %d with directory id %s", id, found[1]))
+	voters(3)
 }
 
 func clusterFeatures(k *kafkaTools, _ *nodetest.Cluster) {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"net"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -177,7 +178,7 @@ func strangersGetNothing(t *testing.T, a *securetest.Authority, c *nodetest.Clus
 	if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	if b, err := io.ReadAll(conn); len(b) != 0 || errors.Is(err, context.DeadlineExceeded) {
+	if b, err := io.ReadAll(conn); len(b) != 0 || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the quorum answers a stranger %d bytes, %v", len(b), err)
 	}
 }

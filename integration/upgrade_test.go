@@ -10,7 +10,8 @@ import (
 
 // Three nodes are upgraded to the next release one after the other, while
 // records are produced. Until all of them are, the cluster stays at the level
-// that both can read; then the level is raised, and the old release is refused.
+// that both can read; then the level is raised, and the old release is refused,
+// until the level is lowered again.
 func TestTwoReleasesRunSideBySide(t *testing.T) {
 	next := map[int32]bool{}
 	c, s := startStreamed(t, nodetest.ClusterOptions{Binary: func(id int32) (string, error) {
@@ -57,6 +58,18 @@ func TestTwoReleasesRunSideBySide(t *testing.T) {
 	next[1] = true
 	c.Node(1).Restart()
 	c.WaitInSync(time.Minute, "events")
+
+	// Once the level is lowered, every node writes its log anew, and the old release takes its place again.
+	mustVarve(t, c, "cluster", "features", "set", "varve.version", "4", "--downgrade")
+	for _, n := range c.Nodes() {
+		s.progress(50)
+		n.Stop()
+		next[n.ID] = false
+		n.Restart()
+		c.WaitInSync(time.Minute, "events")
+	}
+	level("4 1 4")
+	s.progress(50)
 	s.verify(c)
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -301,8 +302,15 @@ func TestDamagedSnapshotIsRefused(t *testing.T) {
 	flipByte(t, filepath.Join(dir, newest), 30)
 	bad := cfg
 	bad.Dir = dir
-	if _, err := Open(bad, Deps{}); !errors.Is(err, ErrCorrupt) {
-		t.Errorf("with a damaged snapshot it starts: %v", err)
+	before := contents(t, dir)
+	for range 2 {
+		if _, err := Open(bad, Deps{}); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("with a damaged snapshot it starts: %v", err)
+		}
+		// The older snapshot, and what the log still has, may be all that is left to mend it with.
+		if after := contents(t, dir); !maps.Equal(before, after) {
+			t.Error("something in the directory is not what it was")
+		}
 	}
 	// Without its newest snapshot the log does not reach back far enough.
 	damaged := cfg
@@ -312,6 +320,40 @@ func TestDamagedSnapshotIsRefused(t *testing.T) {
 	}
 	if _, err := Open(damaged, Deps{}); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("without snapshots it starts: %v", err)
+	}
+}
+
+// contents is what a directory holds: of the log its entries, for its file changes whenever it is opened.
+func contents(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, name := range filesIn(t, dir) {
+		if name == "raft.db" {
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[name] = string(b)
+	}
+	s, err := openLogStore(filepath.Join(dir, "raft.db"), lockTimeout, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	first, err := s.FirstIndex()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := first; ; i++ {
+		var l raft.Log
+		if err := s.GetLog(i, &l); errors.Is(err, raft.ErrLogNotFound) && i > first {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all[fmt.Sprint("entry ", i)] = string(l.Data)
 	}
 }
 

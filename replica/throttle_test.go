@@ -45,6 +45,7 @@ type spring struct {
 	mu   sync.Mutex
 	ends map[int32]int64 // of the leader's logs, by partition
 	got  map[int32]int64 // bytes sent
+	no   map[int32]int   // how often a partition is still refused: its follower's registration is not known here
 }
 
 // springMeta is the metadata of a broker whose only leader is a spring.
@@ -90,6 +91,12 @@ func (x *springPeer) Fetch(ctx context.Context, r *kmsg.FetchRequest) (*kmsg.Fet
 			continue
 		}
 		out := kmsg.NewFetchResponseTopicPartition()
+		if x.no[key.index] > 0 {
+			x.no[key.index]--
+			out.Partition, out.ErrorCode = key.index, 6
+			resp.Topics = append(resp.Topics, kmsg.FetchResponseTopic{TopicID: key.id, Partitions: []kmsg.FetchResponseTopicPartition{out}})
+			continue
+		}
 		b := append(batch.Batch(nil), x.batch...)
 		b.SetBaseOffset(a.FetchOffset)
 		b.SetLeaderEpoch(a.CurrentLeaderEpoch)
@@ -197,22 +204,66 @@ func (x *closingPeer) Close() error {
 	return nil
 }
 
+// followClosing starts a node that follows a topic of so many partitions on a leader that counts connections. The caller stops it.
+func followClosing(t *testing.T, partitions int) (*closing, *node, *meta.Topic) {
+	x := &closing{spring: &spring{batch: build(t, batch.None, record{ts: 1, value: "value"}), ends: make(map[int32]int64), got: make(map[int32]int64), no: make(map[int32]int)}}
+	n := newNode(t)
+	n.bucket, n.peers = nil, x
+	n.deaf = &springMeta{img: &meta.Image{Brokers: map[int32]meta.Broker{2: {ID: 2}}}}
+	n.start()
+	b, err := conf.ParseBroker(n.broker)
+	n.must(err)
+	events := &meta.Topic{Name: "events", ID: topic.NewID()}
+	for i := range partitions {
+		x.ends[int32(i)] = 10
+		events.Partitions = append(events.Partitions, meta.Partition{Leader: 2, LeaderEpoch: 1, PartitionEpoch: 1, Replicas: []int32{1, 2}, ISR: []int32{1, 2}})
+	}
+	n.m.mu.Lock()
+	defer n.m.mu.Unlock()
+	n.m.follow.broker = &b
+	n.m.topicLocked(events)
+	return x, n, events
+}
+
+// A leader that has yet to hear of a follower's registration refuses its fetches, some partitions or all. The connection stays, and with
+// it the fetches of the others; once the leader knows, nothing is missing.
+func TestAnUnknownRegistrationBreaksNoConnection(t *testing.T) {
+	for _, refused := range []int{1, 2} {
+		synctest.Test(t, func(t *testing.T) {
+			x, n, _ := followClosing(t, 2)
+			defer n.stop()
+			<-time.After(2 * time.Second)
+			want := x.sent(0)
+			if want == 0 || x.sent(1) != want {
+				t.Fatalf("fetched %d and %d bytes", want, x.sent(1))
+			}
+			before := x.closed.Load()
+			x.mu.Lock()
+			for i := range int32(refused) {
+				x.no[i] = 7
+			}
+			for i := range int32(2) {
+				x.ends[i] = 20
+			}
+			x.mu.Unlock()
+			<-time.After(20 * time.Second)
+			for i := range int32(2) {
+				if got := x.sent(i); got != 2*want {
+					t.Errorf("%d refused: partition %d has got %d bytes, want %d", refused, i, got, 2*want)
+				}
+			}
+			if got := x.closed.Load() - before; got != 0 {
+				t.Errorf("%d refused: %d connections were broken", refused, got)
+			}
+		})
+	}
+}
+
 // TestInSyncSetBreaksNoConnection has a replica leave the in-sync set and come back, while nobody is throttled.
 func TestInSyncSetBreaksNoConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		x := &closing{spring: &spring{batch: build(t, batch.None, record{ts: 1, value: "value"}), ends: map[int32]int64{0: 10}, got: make(map[int32]int64)}}
-		n := newNode(t)
-		n.bucket, n.peers = nil, x
-		n.deaf = &springMeta{img: &meta.Image{Brokers: map[int32]meta.Broker{2: {ID: 2}}}}
-		n.start()
+		x, n, events := followClosing(t, 1)
 		defer n.stop()
-		b, err := conf.ParseBroker(n.broker)
-		n.must(err)
-		n.m.mu.Lock()
-		n.m.follow.broker = &b
-		events := meta.Topic{Name: "events", ID: topic.NewID(), Partitions: []meta.Partition{{Leader: 2, LeaderEpoch: 1, PartitionEpoch: 1, Replicas: []int32{1, 2}, ISR: []int32{1, 2}}}}
-		n.m.topicLocked(&events)
-		n.m.mu.Unlock()
 		<-time.After(2 * time.Second)
 		if x.sent(0) == 0 {
 			t.Fatal("nothing was fetched")
@@ -222,7 +273,7 @@ func TestInSyncSetBreaksNoConnection(t *testing.T) {
 			n.m.mu.Lock()
 			p := &events.Partitions[0]
 			p.ISR, p.PartitionEpoch = isr, int32(2+i)
-			n.m.topicLocked(&events)
+			n.m.topicLocked(events)
 			n.m.mu.Unlock()
 			<-time.After(time.Second)
 		}

@@ -3,18 +3,24 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/varvelog/varve/meta"
 )
 
 func TestAListenerWithoutAHostAdvertisesThisMachine(t *testing.T) {
@@ -154,6 +160,78 @@ func TestStoppingIsLogged(t *testing.T) {
 	if !strings.Contains(log.String(), "msg=stopping") || !strings.Contains(log.String(), "msg=stopped") {
 		t.Errorf("the log says:\n%s", log.String())
 	}
+}
+
+// fullDisk has whatever is written to an open file from now on fail.
+func fullDisk(t *testing.T, path string) {
+	t.Helper()
+	full, err := os.OpenFile("/dev/full", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	open, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, name := range open {
+		if at, err := os.Readlink(name); err != nil || at != path {
+			continue
+		}
+		fd, err := strconv.Atoi(filepath.Base(name))
+		if err == nil {
+			err = syscall.Dup3(int(full.Fd()), fd, syscall.O_CLOEXEC)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = true
+	}
+	if !found {
+		t.Fatalf("%s is not open", path)
+	}
+}
+
+// A process that cannot write its metadata log has forgotten what it was asked to remember: it ends, and says why.
+func TestALogStoreErrorEndsTheProcess(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	serves, ended := make(firstWrite, 1), make(chan error, 1)
+	r := runner{logLevel: "error"}
+	go func() { ended <- r.run(t.Context(), devSettings(dir, "127.0.0.1:0", "", ""), serves, io.Discard) }()
+	var said string
+	select {
+	case said = <-serves:
+	case err := <-ended:
+		t.Fatal(err)
+	}
+	fullDisk(t, filepath.Join(dir, "meta", "raft.db"))
+	_, address, _ := strings.Cut(said, "Kafka clients at ")
+	if out, err := run("", "topic", "create", "events", "--bootstrap", address, "--timeout", "3s"); err == nil {
+		t.Errorf("a topic was created that nobody remembers: %s", out)
+	}
+	select {
+	case err := <-ended:
+		if !errors.Is(err, meta.ErrFailed) || !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("it ends with: %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("the process goes on")
+	}
+}
+
+// firstWrite takes the first thing that is written.
+type firstWrite chan string
+
+func (f firstWrite) Write(p []byte) (int, error) {
+	select {
+	case f <- string(p):
+	default:
+	}
+	return len(p), nil
 }
 
 func TestDevWarnsOfAStoreInMemory(t *testing.T) {
