@@ -130,6 +130,26 @@ func TestNodesJoinAndLeaveARunningCluster(t *testing.T) {
 	s.verify(c)
 }
 
+// A node that is gone for good is emptied and forgotten like any other, though nobody can ask it.
+func TestADeadNodeIsDrainedAndForgotten(t *testing.T) {
+	c, s := startStreamed(t, nodetest.ClusterOptions{
+		NodeSettings: func(int32) map[string]string { return map[string]string{"varve.balancer.moves.max": "100"} },
+	})
+	c.Join(4, nil)
+	mustVarve(t, c, "cluster", "balance", "--apply", "--wait")
+	awaitNodes(t, c, func(nodes map[int32]described) bool { return nodes[4].Replicas >= 3 })
+	s.progress(50)
+	c.Node(4).Kill()
+	c.Forget(4)
+	awaitNodes(t, c, func(nodes map[int32]described) bool { return nodes[4].State == "fenced" })
+	mustVarve(t, c, "cluster", "drain", "4")
+	mustVarve(t, c, "cluster", "remove", "4")
+	awaitNodes(t, c, func(nodes map[int32]described) bool { return len(nodes) == 3 })
+	c.WaitInSync(time.Minute, "events")
+	s.progress(50)
+	s.verify(c)
+}
+
 // A voter that has lost its disk is let in again once its vote was taken away, though its settings name the voters only: they
 // say where brokers listen.
 func TestAWipedVoterComesBackByItsVoters(t *testing.T) {

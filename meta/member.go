@@ -216,7 +216,11 @@ func (m *Member) beat() bool {
 	case err == nil:
 		m.extend(sent)
 		if was := m.fenced.Swap(reply.Fenced); was != reply.Fenced {
-			m.log.Info("broker is fenced or not", "broker", self.ID, "fenced", reply.Fenced)
+			if reply.Fenced {
+				m.log.Info("the controller has fenced this broker: it leads nothing", "broker", self.ID)
+			} else {
+				m.log.Info("the controller lets this broker lead", "broker", self.ID)
+			}
 		}
 		return h.WantShutdown && reply.ShouldShutdown
 	case m.ctx.Err() != nil:

@@ -2,8 +2,11 @@ package meta
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,6 +39,8 @@ func (s *raftSink) Accept(_ string, level hclog.Level, message string, args ...a
 	}
 	args = append([]any{"component", "raft"}, args...)
 	switch {
+	case ours(args):
+		s.log.Debug(message, args...)
 	case level >= hclog.Error:
 		s.log.Error(message, args...)
 	case level == hclog.Warn:
@@ -43,6 +48,15 @@ func (s *raftSink) Accept(_ string, level hclog.Level, message string, args ...a
 	default:
 		s.log.Debug(message, args...)
 	}
+}
+
+// ours says whether a line is about a connection that this node has closed
+// itself, as it does when it stops.
+func ours(args []any) bool {
+	return slices.ContainsFunc(args, func(a any) bool {
+		err, ok := a.(error)
+		return ok && errors.Is(err, net.ErrClosed)
+	})
 }
 
 // repeats says whether a line about a peer was passed on a moment ago.

@@ -2,13 +2,28 @@ package meta
 
 import (
 	"bytes"
+	"io"
 	"log/slog"
+	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 )
+
+func TestRaftSaysNothingOfConnectionsThatAStopCloses(t *testing.T) {
+	var out bytes.Buffer
+	s := &raftSink{log: slog.New(slog.NewTextHandler(&out, nil)), warn: slog.LevelWarn}
+	s.Accept("raft", hclog.Error, "failed to decode incoming command", "error", &net.OpError{Op: "read", Err: net.ErrClosed})
+	if out.Len() != 0 {
+		t.Errorf("%s", out.String())
+	}
+	s.Accept("raft", hclog.Error, "failed to decode incoming command", "error", io.ErrUnexpectedEOF)
+	if !strings.Contains(out.String(), "level=ERROR") {
+		t.Errorf("a cut call is not told: %s", out.String())
+	}
+}
 
 func TestRaftSaysOfAnAbsentPeerOnce(t *testing.T) {
 	var out bytes.Buffer

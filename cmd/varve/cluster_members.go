@@ -224,23 +224,37 @@ func (a *admin) settled(ctx context.Context, id int32, votes bool) bool {
 	return err == nil && now == votes
 }
 
-// setDrain sets or clears that a broker is to be emptied.
+// setDrain sets or clears that a broker is to be emptied. It may be one that is
+// gone for good, so not that broker is asked, as for its other settings, but
+// whichever answers.
 func (a *admin) setDrain(ctx context.Context, id int32, on bool) error {
-	change := kadm.AlterConfig{Op: kadm.DeleteConfig, Name: drainSetting}
+	change := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+	change.Name, change.Op = drainSetting, kmsg.IncrementalAlterConfigOpDelete
 	if on {
-		yes := "true"
-		change = kadm.AlterConfig{Op: kadm.SetConfig, Name: drainSetting, Value: &yes}
+		change.Op, change.Value = kmsg.IncrementalAlterConfigOpSet, kmsg.StringPtr("true")
 	}
-	resps, err := a.AlterBrokerConfigs(ctx, []kadm.AlterConfig{change}, id)
+	of := kmsg.NewIncrementalAlterConfigsRequestResource()
+	of.ResourceType, of.ResourceName = kmsg.ConfigResourceTypeBroker, strconv.Itoa(int(id))
+	of.Configs = []kmsg.IncrementalAlterConfigsRequestResourceConfig{change}
+	all, err := a.ListBrokers(ctx)
 	if err != nil {
 		return err
 	}
-	for _, r := range resps {
-		if r.Err != nil {
-			return fmt.Errorf("set %s of broker %d: %w", drainSetting, id, refused(r.Err, r.ErrMessage))
+	for _, b := range all {
+		q := kmsg.NewPtrIncrementalAlterConfigsRequest()
+		q.Resources = []kmsg.IncrementalAlterConfigsRequestResource{of}
+		var resp kmsg.Response
+		if resp, err = a.raw.Broker(int(b.NodeID)).RetriableRequest(ctx, q); err != nil {
+			continue // it has just gone
 		}
+		for _, r := range resp.(*kmsg.IncrementalAlterConfigsResponse).Resources {
+			if err := answered(r.ErrorCode, r.ErrorMessage); err != nil {
+				return fmt.Errorf("set %s of broker %d: %w", drainSetting, id, err)
+			}
+		}
+		return nil
 	}
-	return nil
+	return err
 }
 
 func clusterElect() *cobra.Command {

@@ -47,7 +47,6 @@ type node struct {
 	entrances []entrance                // the same, as they are served
 	between   string                    // name of the listener between brokers
 	secured   map[string]*secure.Keys   // what each listener shows, by its name
-	keys      *secure.Keys              // of the listener between brokers; nil: plain text
 	raftAt    string                    // where other nodes reach the transport
 	transport raft.Transport            // of the metadata quorum; nil in a node without a controller listener
 	peers     *peer.Pool                // connections to other brokers; nil likewise
