@@ -159,6 +159,35 @@ func (n *Node) joinThrough(brokers []string) error {
 	return nil
 }
 
+// findBrokers names brokers to register with while nobody leads as far as this
+// node knows. One that was removed while it was down has a log in which it still
+// votes: no leader ever calls it, and it has applied nothing that would say who
+// the brokers are. Close stops it.
+func (n *Node) findBrokers(s *stream) {
+	quiet := make(map[int32]bool)
+	for _, v := range n.cfg.Voters {
+		quiet[v.NodeID] = true // whom it does not reach raft says
+	}
+	tick := time.NewTicker(findInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-n.ctx.Done():
+			return
+		}
+		if n.IsController() || n.controller().ID >= 0 {
+			continue
+		}
+		if brokers := brokersOf(n.greetAll(s, quiet)); len(brokers) > 0 {
+			n.deps.Existing(brokers)
+		}
+	}
+}
+
+// findInterval is how often a node that knows no leader looks for brokers.
+const findInterval = 2 * time.Second
+
 // greetAll asks every other voter at once.
 func (n *Node) greetAll(s *stream, warned map[int32]bool) map[int32]greeting {
 	var mu sync.Mutex

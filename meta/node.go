@@ -204,6 +204,8 @@ func (n *Node) startRaft(snapshots raft.SnapshotStore, has bool) error {
 	}
 	if ask {
 		n.wg.Go(func() { n.form(t.stream) })
+	} else if wire && len(n.cfg.Voters) > 1 && n.deps.Existing != nil {
+		n.wg.Go(func() { n.findBrokers(t.stream) })
 	}
 	n.wg.Go(n.watchLeader)
 	n.wg.Go(n.takeSnapshots)
