@@ -145,15 +145,15 @@ func readAll(ctx context.Context, c *cluster, rec *recorder, readers []func() (c
 		}
 		ends[key] = e
 	}
+	errs := []error{settleGroups(ctx, c, rec, r)}
 	if err := finalGroups(ctx, rec, r); err != nil {
-		return err
+		return errors.Join(append(errs, err)...)
 	}
 	done := make(chan error)
 	for _, make := range readers {
 		go func() { done <- readAllBy(ctx, rec, make, ends) }()
 	}
 	drainShares(ctx, rec, c.bootstrap(), ends)
-	var errs []error
 	for range readers {
 		errs = append(errs, <-done)
 	}

@@ -126,17 +126,21 @@ func noteOwners(ctx context.Context, rec *recorder, cl *kgo.Client, process int,
 	defer cancel()
 	e := history.Event{Process: process, Type: history.Invoke, F: history.Group, GroupID: group, Final: final, Keys: keys}
 	rec.add(e)
-	ask := askClassic
-	if strings.HasSuffix(group, "-848") {
-		ask = askConsumer
-	}
-	state, epoch, owners, err := ask(limited, cl, group)
+	state, epoch, owners, err := asking(group)(limited, cl, group)
 	e.Type, e.State, e.Generation, e.Owners, e.Error = history.OK, state, epoch, owners, text(err)
 	if err != nil {
 		e.Type = history.Info
 	}
 	rec.add(e)
 	return err
+}
+
+// asking is how a group is asked for its members.
+func asking(group string) func(context.Context, *kgo.Client, string) (string, int32, map[string][]string, error) {
+	if strings.HasSuffix(group, "-848") {
+		return askConsumer
+	}
+	return askClassic
 }
 
 func askClassic(ctx context.Context, cl *kgo.Client, group string) (string, int32, map[string][]string, error) {
@@ -197,6 +201,47 @@ func askConsumer(ctx context.Context, cl *kgo.Client, group string) (string, int
 	}
 	return g.State, g.Epoch, owners, nil
 }
+
+// settleGroups lets two members join a group of each protocol once all has healed, waits until it is stable, and notes who owns
+// what: then every key has one owner.
+func settleGroups(ctx context.Context, c *cluster, rec *recorder, r *raw) error {
+	for _, group := range []string{"workers-franz-go", "workers-franz-848"} {
+		if err := settleGroup(ctx, c, rec, r, group); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func settleGroup(ctx context.Context, c *cluster, rec *recorder, r *raw, group string) error {
+	const members = 2
+	ctx, cancel := context.WithTimeout(ctx, settleLimit)
+	defer cancel()
+	for range members {
+		f := &franz{bootstrap: c.bootstrap(), owns: rec}
+		defer f.crash()
+		if err := f.subscribe(ctx, []string{plainTopic, tieredTopic}, group); err != nil {
+			return err
+		}
+	}
+	process := int(rec.process.Add(1))
+	for {
+		state, _, owners, err := asking(group)(ctx, r.cl, group)
+		given := 0
+		for _, keys := range owners {
+			given += len(keys)
+		}
+		if err == nil && state == "Stable" && len(owners) == members && given >= len(allKeys) {
+			return noteOwners(ctx, rec, r.cl, process, group, allKeys, true)
+		}
+		if pause(ctx, 200*time.Millisecond); ctx.Err() != nil {
+			return errors.Join(fmt.Errorf("group %s does not settle: state %q, %v", group, state, owners), err)
+		}
+	}
+}
+
+// settleLimit is how long a group may take for that: members that ended without a word may have to be missed first.
+const settleLimit = 45 * time.Second
 
 // finalGroups notes what every group has committed in the end. A group that was
 // never used has committed nothing.
