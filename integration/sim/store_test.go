@@ -212,12 +212,18 @@ func (b *bucket) seen(k partitionKey) *manifestSeen {
 func (b *bucket) checkManifest(k partitionKey) {
 	w, t, seen := b.w, b.w.oracle.truths[k], b.seen(k)
 	b.commits++
-	st, segments := b.look(k)
-	if st.Retired {
-		if !t.finished {
-			w.fail("bucket", "the archive of %s is retired, and the topic exists", t.name)
+	if t.finished { // a removal takes the head away, and who comes later makes another: the past is over
+		if err := b.truth.Forget(w.partition(k)); err != nil {
+			w.t.Fatal(err)
 		}
+	}
+	st, segments := b.look(k)
+	switch {
+	case t.finished:
 		seen.state = st
+		return
+	case st.Retired:
+		w.fail("bucket", "the archive of %s is retired, and the topic exists", t.name)
 		return
 	}
 	if st.Start < seen.state.Start || st.End < seen.state.End || st.LeaderEpoch < seen.state.LeaderEpoch {
