@@ -30,7 +30,8 @@ type broker struct {
 	// writes it, with fsync each registration does.
 	marker  int64
 	copied  *diskCopy
-	archive *tier.Archive // its cache is on the disk
+	archive *tier.Archive         // its cache is on the disk
+	graves  map[partitionKey]bool // the tier manager's journal: removals that are not done
 
 	// The process.
 	up          bool

@@ -61,6 +61,11 @@ func newTiering(b *broker) *tiering {
 		w.t.Fatal(err)
 	}
 	t.step = step
+	for _, k := range w.keyList {
+		if b.graves[k] {
+			t.remove(w.partition(k))
+		}
+	}
 	return t
 }
 
@@ -139,16 +144,24 @@ func (t *tiering) bury(p topic.Partition) {
 	if t.buried[k] {
 		return
 	}
-	t.buried[k] = true
+	t.remove(p)
+	t.b.w.soon(t.b, 1, t.run)
+}
+
+// remove writes the removal down, which goes on after a restart whatever the metadata say then.
+func (t *tiering) remove(p topic.Partition) {
+	k := partitionKey{p.ID, p.Index}
+	t.buried[k], t.b.graves[k] = true, true
 	if err := t.step.TopicDeleted(p); err != nil {
 		t.b.w.t.Fatal(err)
 	}
-	t.b.w.soon(t.b, 1, t.run)
 }
 
 // removed says that nothing of a partition is left in the bucket.
 func (t *tiering) removed(p topic.Partition) {
-	t.b.cleared[partitionKey{p.ID, p.Index}] = true
+	k := partitionKey{p.ID, p.Index}
+	t.b.cleared[k] = true
+	delete(t.b.graves, k)
 	t.b.w.soon(t.b, 1, func() {
 		if d, ok := t.b.image.Deleted(p.ID); ok {
 			t.b.confirmGone(d)

@@ -92,7 +92,7 @@ func newWorld(t *testing.T, seed uint64, without faults, told bool) *world {
 		w.bucket = newBucket(w)
 	}
 	for i := range w.cfg.brokers {
-		b := &broker{w: w, id: int32(i), name: fmt.Sprintf("b%d", i), logs: map[partitionKey]*diskLog{}, marker: -1, image: w.quorum.newest()}
+		b := &broker{w: w, id: int32(i), name: fmt.Sprintf("b%d", i), logs: map[partitionKey]*diskLog{}, graves: map[partitionKey]bool{}, marker: -1, image: w.quorum.newest()}
 		w.brokers = append(w.brokers, b)
 	}
 	for _, b := range w.brokers {
