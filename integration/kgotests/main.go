@@ -9,7 +9,13 @@
 // The tests come as a Go module of a pinned version, built in a temporary
 // directory; nothing of them is kept here. They pass when every test passes,
 // when none was left out but those that are named in skips, and when none gave
-// up its checks. The end of the output lists what was left out, and why.
+// up its checks. A table of the tests ends the output, with what was left out,
+// and why.
+//
+// The tests' own limits on a stuck group or transaction are not changed by the
+// number of records. The limit on the whole (-timeout) is there for what would
+// never end, and grows with the records, so that a slow machine can do them all:
+// twenty minutes, and six for each 100,000.
 package main
 
 import (
@@ -59,12 +65,15 @@ func main() {
 	flag.StringVar(&o.run, "run", "", "which tests, as of go test")
 	flag.StringVar(&o.skip, "skip", "", "which tests not, as of go test")
 	flag.BoolVar(&o.short, "short", false, "few records, as in the gate")
-	flag.DurationVar(&o.timeout, "timeout", 20*time.Minute, "for all tests together")
+	flag.DurationVar(&o.timeout, "timeout", 0, "for all tests together (default: by the number of records)")
 	flag.BoolVar(&o.verbose, "v", false, "print what the tests and their clients log")
 	flag.BoolVar(&o.keep, "keep", false, "keep the directory with logs and data also when all passed")
 	flag.Parse()
 	if o.short {
 		o.records = min(o.records, shortRecords)
+	}
+	if o.timeout == 0 {
+		o.timeout = 20*time.Minute + time.Duration(o.records)*6*time.Minute/100_000
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -45,8 +46,15 @@ type results struct {
 	left           map[string]string // left out, and what the test gave as its reason
 	vacuous        []string          // gave up their checks
 	output         map[string][]string
+	table          []row // of whole tests, as they ended
 	status         error
 	took           time.Duration
+}
+
+// row is one test, without its parts.
+type row struct {
+	test, outcome string
+	seconds       float64
 }
 
 // read takes the events until they end, and writes what was printed to log.
@@ -71,6 +79,9 @@ func read(events io.Reader, log io.Writer, verbose bool) (*results, error) {
 }
 
 func (r *results) take(e event) {
+	if outcome := map[string]string{"pass": "passed", "fail": "FAILED", "skip": "left out"}[e.Action]; outcome != "" && e.Test != "" && !strings.Contains(e.Test, "/") {
+		r.table = append(r.table, row{e.Test, outcome, e.Elapsed})
+	}
 	switch e.Action {
 	case "output":
 		// The last lines of a test are kept: a chain of groups says little else.
@@ -132,11 +143,17 @@ func (r *results) again() (tests []string) {
 func (r *results) retried(next *results) {
 	r.passed = append(r.passed, next.passed...)
 	r.failed, r.status, r.took = next.failed, next.status, r.took+next.took
+	r.table = append(r.table, next.table...)
 }
 
-// verdict prints what was left out and what failed; it gives an error unless
-// all is well.
+// verdict prints a table of the tests, the slowest first, what was left out and
+// what failed; it gives an error unless all is well.
 func (r *results) verdict(out io.Writer) error {
+	slices.SortStableFunc(r.table, func(a, b row) int { return cmp.Or(cmp.Compare(b.seconds, a.seconds), cmp.Compare(a.test, b.test)) })
+	fmt.Fprintf(out, "%-56s %-9s %s\n", "test", "outcome", "seconds")
+	for _, t := range r.table {
+		fmt.Fprintf(out, "%-56s %-9s %7.1f\n", t.test, t.outcome, t.seconds)
+	}
 	fmt.Fprintf(out, "franz-go %s: %d tests and parts of tests passed in %.0f s, %d failed, %d left out\n",
 		version, len(r.passed), r.took.Seconds(), len(r.failed), len(r.left))
 	unknown := 0
