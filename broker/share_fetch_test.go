@@ -414,6 +414,7 @@ func TestShareStateThatIsInOtherHandsIsLoadedAnew(t *testing.T) {
 	ann := s.member("ann")
 	expect(t, "ann's", ann.get(), "0-9")
 	key := shareKey("g", s.id, 0)
+	eventually(t, "the start is stored: it is not what meets the new state", func() bool { return s.state.start(key) == 0 })
 	s.state.Initialize(context.Background(), []coordinator.ShareInitialize{{ShareKey: key, StateEpoch: 1, Start: 6}}) // offsets were reset
 	expect(t, "under the old state", ann.ack(0, 9, share.Accept), codeNotLeaderOrFollower)
 	expect(t, "under the new one", ann.get(), "6-9")

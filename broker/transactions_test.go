@@ -330,7 +330,7 @@ func TestOffsetsAreCommittedInTheTransactionAfterOneWhoseMarkerIsLate(t *testing
 					t.Fatalf("round %d: %+v, %v", round, o, err)
 				}
 			}
-			if n := groups.asked.Load(); n != 6 {
+			if n := groups.asked.Load(); n < 6 { // more while the end before is still under way
 				t.Errorf("the guard was asked for %d times in three rounds", n)
 			}
 		})
