@@ -157,6 +157,14 @@ func (b *bucket) Delete(ctx context.Context, keys ...string) error {
 	if err := b.mem.Delete(ctx, keys...); err != nil {
 		return err
 	}
+	for _, key := range keys {
+		// Another broker's removal of a deleted topic begins with a retired head anew.
+		if info, ok := b.truth.Config().ParseKey(key); ok && info.Kind == tier.KeyHead {
+			if err := b.truth.Forget(b.w.partition(partitionKey{info.Topic, info.Partition})); err != nil {
+				return err
+			}
+		}
+	}
 	if b.w.rng.Float64() < b.after {
 		return b.fails(objstore.OpDelete, keys[0], objstore.ErrUnavailable)
 	}
