@@ -75,13 +75,16 @@ func (s *Server) decide(r *request, frame []byte) error {
 		if decided || err != nil {
 			return err
 		}
+		paused := time.Now()
 		pause := time.NewTimer(decidePause)
 		select {
 		case <-pause.C:
+			r.parks(paused)
 			continue
 		case <-ctx.Done():
 			pause.Stop()
 		}
+		r.parks(paused)
 		if r.ctx.Err() != nil {
 			return errClosed
 		}
@@ -121,7 +124,9 @@ func (s *Server) decideOnce(ctx context.Context, r *request, frame []byte) (deci
 	case len(resp.ResponseData) < 4 || int32(binary.BigEndian.Uint32(resp.ResponseData)) != r.corr:
 		return true, fmt.Errorf("%w: enveloped answer to another request", peer.ErrMalformed)
 	}
+	told := time.Now()
 	s.awaitRelayed(ctx, r, resp)
+	r.parks(told)
 	data := resp.ResponseData
 	if body, ok := answerBody(data, r.flexible); ok && part.merge != nil {
 		header := len(data) - len(body)

@@ -1,5 +1,7 @@
 package broker
 
+import "time"
+
 // beforeOpen reports whether a key is served before clients are: what other brokers ask, and what every connection begins with.
 // Replicas fetch with the clients' key.
 func (a *api) beforeOpen() bool {
@@ -17,6 +19,12 @@ func (c *conn) admitted(a *api) error {
 	if open == nil || a.beforeOpen() {
 		return nil
 	}
+	select {
+	case <-open:
+		return nil
+	default:
+	}
+	defer c.req.parks(time.Now())
 	select {
 	case <-open:
 		return nil
