@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/varvelog/varve/hot/vfs"
 )
 
@@ -144,7 +142,7 @@ func BenchmarkGroupCommit(b *testing.B) {
 				if bulk {
 					defer bulkWriter(b, b.TempDir())()
 				}
-				sharedLogRounds(b, n)
+				commitRounds(b, n, 4, func(c *Config) { c.SharedLogBytes = 64 << 20 })
 			})
 		}
 	}
@@ -157,9 +155,12 @@ func reportRounds(b *testing.B, took []time.Duration) {
 	b.ReportMetric(0, "ns/op")
 }
 
-func commitRounds(b *testing.B, n, filesMax int) {
-	s := benchStore(b, Fsync, func(c *Config) { c.CheckpointInterval = time.Hour })
+func commitRounds(b *testing.B, n, filesMax int, change ...func(*Config)) {
+	s := benchStore(b, Fsync, append(change, func(c *Config) { c.CheckpointInterval = time.Hour })...)
 	s.config.SyncFilesMax = filesMax
+	if s.sharesLog() {
+		haveShared(b, s)
+	}
 	logs := make([]*Log, n)
 	one := records(1, 4000, 1)
 	for i := range logs {
@@ -179,62 +180,13 @@ func commitRounds(b *testing.B, n, filesMax int) {
 		}
 		for _, l := range logs {
 			for l.Offsets().Durable < l.Offsets().End {
-				s.syncer.flush()
+				s.syncer.await(false)
 			}
 		}
 		took = append(took, time.Since(began))
 	}
-	reportRounds(b, took)
-}
-
-// sharedLogRounds writes every append twice: to its own file, unsynced, and
-// to one pre-zeroed log that is synced.
-func sharedLogRounds(b *testing.B, n int) {
-	s := benchStore(b, Replicated, func(c *Config) { c.CheckpointInterval, c.FlushInterval = time.Hour, time.Hour })
-	wal, err := os.Create(b.TempDir() + "/wal")
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer wal.Close()
-	const walBytes = 256 << 20
-	zero := make([]byte, 1<<20)
-	for at := int64(0); at < walBytes; at += int64(len(zero)) {
-		if _, err := wal.WriteAt(zero, at); err != nil {
-			b.Fatal(err)
-		}
-	}
-	if err := wal.Sync(); err != nil {
-		b.Fatal(err)
-	}
-	logs := make([]*Log, n)
-	one := records(1, 4000, 1)
-	for i := range logs {
-		if logs[i], err = s.Log(scalePartition(i), DefaultLogConfig()); err != nil {
-			b.Fatal(err)
-		}
-		mustAppend(b, logs[i], one)
-	}
-	var took []time.Duration
-	at := int64(0)
-	buf := make([]byte, 0, n*len(one))
-	for b.Loop() {
-		began := time.Now()
-		buf = buf[:0]
-		for _, l := range logs {
-			mustAppend(b, l, one)
-			buf = append(buf, one...)
-		}
-		if at+int64(len(buf)) > walBytes {
-			at = 0
-		}
-		if _, err := wal.WriteAt(buf, at); err != nil {
-			b.Fatal(err)
-		}
-		at += int64(len(buf))
-		if err := unix.Fdatasync(int(wal.Fd())); err != nil {
-			b.Fatal(err)
-		}
-		took = append(took, time.Since(began))
+	if rounds := s.stats.SharedRounds.Load(); s.sharesLog() {
+		b.ReportMetric(float64(rounds)/float64(len(took)), "shared/op")
 	}
 	reportRounds(b, took)
 }

@@ -16,7 +16,7 @@ import (
 type checkpointed struct {
 	state    partitionState
 	cuts     uint64
-	derived  uint64 // Log.rederived
+	derived  uint32 // Log.rederived
 	seg      *segment
 	ix       *segIndex
 	from, to int // index entries to add to the file

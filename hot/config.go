@@ -51,6 +51,9 @@ type Config struct {
 	// SyncFilesMax is how many dirty files one group commit syncs one by one;
 	// above it the whole file system is synced in one call.
 	SyncFilesMax int
+	// SharedLogBytes is the size of the shared log, which Fsync writes to when
+	// several logs are dirty with few bytes each; 0 has none.
+	SharedLogBytes int64
 	// PreallocateBytes is the largest step by which active segments reserve
 	// blocks ahead of the end; 0 reserves none.
 	PreallocateBytes int64
@@ -90,6 +93,8 @@ func (c Config) Validate() error {
 		return errors.New("hot: bounds must be positive")
 	case c.FlushInterval <= 0, c.CheckpointInterval <= 0, c.CheckpointBytes <= 0:
 		return errors.New("hot: intervals must be positive")
+	case c.SharedLogBytes != 0 && c.SharedLogBytes < sharedBytesMin:
+		return fmt.Errorf("hot: a shared log takes at least %d bytes", sharedBytesMin)
 	case c.ScrubBytesPerSecond < 0:
 		return errors.New("hot: the scrubber's pace must not be negative")
 	}

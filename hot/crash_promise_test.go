@@ -32,12 +32,14 @@ type promise struct {
 	want     map[int64][]byte
 	end      int64 // of want
 	kill     bool  // the process died, not the machine: the kernel has everything
+	deleting bool  // and to be deleted
 	any      bool  // the log was being replaced as a whole: any state goes
 	chain    lineage.Chain
 	epochs   bool // an epoch was being assigned
 	sent     map[int64][]sentBatch
 	events   []txnEvent
 	inflight batch.Batch // being appended, nil none
+	first    bool        // nothing was appended since the crash
 }
 
 func cloneSent(m map[int64][]sentBatch) map[int64][]sentBatch {
@@ -52,7 +54,7 @@ func (c *crashLog) promise(kill, replicated bool) promise {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := promise{
-		start: c.starts, startMax: max(c.starts, c.starting), kill: kill, any: c.resetting,
+		start: c.starts, startMax: max(c.starts, c.starting), kill: kill, any: c.resetting, deleting: c.deleting,
 		chain: c.chain.Clone(), epochs: c.assigning, sent: cloneSent(c.sent), events: slices.Clone(c.events),
 		inflight: c.inflight, end: c.end,
 	}

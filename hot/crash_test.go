@@ -2,6 +2,7 @@ package hot
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -80,7 +81,8 @@ type crashLog struct {
 
 	starting  int64                 // log start being asked for
 	remote    int64                 // highest remote end
-	resetting bool                  // ResetTo is under way
+	resetting bool                  // ResetTo is under way, or Delete
+	deleting  bool                  // Delete is
 	resetAt   int64                 // highest offset of a ResetTo
 	assigning bool                  // AssignEpoch is under way
 	sent      map[int64][]sentBatch // last batches by producer, acknowledged
@@ -133,6 +135,11 @@ func newCrashRun(t testing.TB, seed uint64) *crashRun {
 	r.lc = DefaultLogConfig()
 	r.lc.SegmentBytes = 1500 << r.rng.IntN(4)
 	r.lc.IndexIntervalBytes = 100 << r.rng.IntN(4)
+	if r.rng.IntN(3) > 0 {
+		r.conf.SharedLogBytes = sharedBytesMin << r.rng.IntN(2)
+		r.lc.SegmentBytes <<= r.rng.IntN(5)
+		r.conf.CheckpointBytes <<= r.rng.IntN(5)
+	}
 	r.lc.FileDeleteDelay = 0
 	r.lc.RetentionMillis = -1
 	switch r.rng.IntN(4) {
@@ -191,6 +198,7 @@ func (r *crashRun) open(fs vfs.FS) *Store {
 	if err != nil {
 		r.fatalf("open: %v", err)
 	}
+	r.share(s)
 	return s
 }
 
@@ -226,6 +234,9 @@ func (r *crashRun) work() {
 			l := c.log
 			want := l.Offsets().End
 			eventually(r.t, func() bool { return l.Offsets().Durable >= want || l.Err() != nil })
+			if r.conf.SharedLogBytes > 0 {
+				r.smallRounds(c)
+			}
 			l.SetHighWatermark(l.Offsets().Durable)
 		case n < 76:
 			r.check(c.log.Roll(r.now))
@@ -256,6 +267,8 @@ func (r *crashRun) work() {
 			c.log.idle()
 		case n < 98:
 			r.reset(c)
+		case n < 99:
+			r.recreate(s, c)
 		default:
 			if err := s.Close(context.Background()); err != nil {
 				r.fatalf("close: %v", err)
@@ -277,6 +290,8 @@ func (r *crashRun) work() {
 		r.hook("end", "")
 	}
 	s.Abandon()
+	crashShared.rounds.Add(s.stats.SharedRounds.Load())
+	crashShared.renewed.Add(s.stats.SharedRenewed.Load())
 }
 
 func (r *crashRun) check(err error) {
@@ -485,6 +500,7 @@ func (r *crashRun) relearn(c *crashLog) {
 func (r *crashRun) verify(fs vfs.FS, promises []promise) {
 	s := r.open(fs)
 	defer s.Abandon()
+	crashShared.applied.Add(s.stats.SharedApplied.Load())
 	sent := make([]map[int64][]sentBatch, len(promises))
 	for i := range promises {
 		p, c := &promises[i], r.logs[i]
@@ -492,10 +508,14 @@ func (r *crashRun) verify(fs vfs.FS, promises []promise) {
 		if err != nil {
 			r.fatalf("open log: %v", err)
 		}
-		if err := l.Err(); err != nil {
+		if err := l.Err(); p.deleting && errors.Is(err, ErrCorrupt) {
+			return // its directory is gone, or half of it, and the journal may still know it
+		} else if err != nil {
 			r.fatalf("log is offline: %v", err)
 		}
+		p.first = true
 		r.verifyLog(c, l, p)
+		p.first = false
 		if !p.any {
 			r.verifyChain(c, l, p)
 			r.verifyTxns(c, l, p)
@@ -521,11 +541,17 @@ func (r *crashRun) verifyLog(c *crashLog, l *Log, p *promise) {
 	if o.End < p.durable {
 		r.fatalf("%s: end %d, %d was acknowledged", c.part, o.End, p.durable)
 	}
+	if had, _, lost := l.Lost(); lost && !p.any {
+		r.fatalf("%s: end %d, and it takes itself for one that had %d", c.part, o.End, had)
+	}
 	if o.LogStart < min(p.start, p.durable) {
 		r.fatalf("%s: log start %d, %d was acknowledged", c.part, o.LogStart, p.start)
 	}
 	if o.LogStart > p.startMax || o.LocalStart > max(p.localMax, p.startMax) {
 		r.fatalf("%s: log starts at %d, local at %d; nobody asked for more than %d and %d", c.part, o.LogStart, o.LocalStart, p.startMax, p.localMax)
+	}
+	if !p.any && p.inflight == nil && p.first && o.End > max(p.end, p.startMax) {
+		r.fatalf("%s: end %d, nothing was ever appended beyond %d", c.part, o.End, p.end)
 	}
 	seen := map[int64]batch.Batch{}
 	next := o.LocalStart
@@ -713,6 +739,11 @@ func TestAcknowledgedRecordsSurvivePowerLossAtAnyOperation(t *testing.T) {
 	}
 	close(next)
 	wg.Wait()
+	rounds, renewed, applied := crashShared.rounds.Load(), crashShared.renewed.Load(), crashShared.applied.Load()
+	t.Logf("shared log: %d rounds, begun anew %d times, %d bytes applied", rounds, renewed, applied)
+	if seeds >= 1000 && (rounds == 0 || renewed == 0 || applied == 0) {
+		t.Fatal("the shared log did nothing")
+	}
 }
 
 // list prints the crash image.

@@ -447,6 +447,11 @@ func (l *Log) replace(seg *segment, q *quarantine, r badRange, b []byte) error {
 	if err := l.noteLacks(); err != nil {
 		return err
 	}
+	// What the shared log has of this place may be as bad, or another replica's
+	// bytes are others: the next start must not put it back.
+	if err := l.voidShared(); err != nil {
+		return err
+	}
 	h, err := l.store.files.acquire(seg, true)
 	if err != nil {
 		return err

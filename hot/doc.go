@@ -57,6 +57,9 @@
 //   - Index entries carry the largest timestamp before their position, so
 //     one index answers lookups by offset and by time (the latter exactly,
 //     whatever the order of timestamps).
+//   - With a shared log, Durable may be ahead of what is synced in the log's own
+//     files. Whatever makes the latter a premise (recovery point, footer, cut)
+//     waits for a round in place.
 //   - A failed syncfs names no file, so it takes every log of the store
 //     offline.
 package hot

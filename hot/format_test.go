@@ -6,6 +6,7 @@ import (
 
 	"github.com/varvelog/varve/hot/batch"
 	"github.com/varvelog/varve/hot/lineage"
+	"github.com/varvelog/varve/meta/topic"
 )
 
 // TestFormatVectors pins the files of FORMAT.md. A change here is a change of
@@ -23,6 +24,10 @@ func TestFormatVectors(t *testing.T) {
 	ps.apply(b.Bytes(), nil, 1700000000123)
 	st := newPartitionState(5)
 	st.epoch, st.epochs, st.position = lineage.Entry{Epoch: 3, Start: 4}, 2, 77
+	gen := sharedGeneration{number: 3, salt: 0x0102030405060708, first: 17}
+	entry := sharedEntry{key: journalKey{id: topic.ID{1}, index: 2}, cut: 8, base: 100, pos: 4200, bytes: []byte("ab")}
+	cut := st
+	cut.cut = 8
 	for name, c := range map[string]struct {
 		got  []byte
 		want string
@@ -31,7 +36,10 @@ func TestFormatVectors(t *testing.T) {
 		"txnindex": {encodeTxns(100, []batch.AbortedTxn{{ProducerID: 7, FirstOffset: 101, LastOffset: 109, LastStable: 110}}), "00000000000000070000000000000065000000000000006d000000000000006e000000000d6a4947"},
 		"snapshot": {ps.encode(3), "5650534e0002000078699863000000000000000300000001000000000000000900020001ffffffff000000000000000cffffffffffffffff0000018bcfe5687b0000000400000006000000020000000000000002000000000000000c"},
 		"epochs":   {encodeEpochs(lineage.Chain{{Epoch: 1, Start: 0}, {Epoch: 4, Start: 10}}), "56455043000100001387c7b50000000200000001000000000000000000000004000000000000000a"},
-		"journal":  {appendJournalRecord(nil, recordState, keyOf(testPartition), &st), "9a8513800100000001020300000000000000000000000000000000030000000300000000000000040000000000000005000000000000000500000000000000050000004d000000000000000000000005ffffffffffffffffffffffffffffffff000000000000000000000002000000000000000000000005"},
+		"shared":   {gen.append(nil), "564152564553484c0000000100000000000000000000000301020304050607080000000000000011e23f1298"},
+		"round":    {gen.appendRound(nil, 17, []sharedEntry{entry})[:sharedRoundHead+sharedEntryHead+2], "7d51fd71e8f7b0d900000000000000030102030405060708000000000000001100000032000000010100000000000000000000000000000000000002000000020000000000000008000000000000006400001068000000006162"},
+		"journal2": {appendJournalRecord(nil, journalVersionCut, recordState, keyOf(testPartition), &cut), "03a678210100000001020300000000000000000000000000000000030000000300000000000000040000000000000005000000000000000500000000000000050000004d000000000000000000000005ffffffffffffffffffffffffffffffff0000000000000000000000020000000000000000000000050000000000000008"},
+		"journal":  {appendJournalRecord(nil, journalVersion, recordState, keyOf(testPartition), &st), "9a8513800100000001020300000000000000000000000000000000030000000300000000000000040000000000000005000000000000000500000000000000050000004d000000000000000000000005ffffffffffffffffffffffffffffffff000000000000000000000002000000000000000000000005"},
 	} {
 		if got := hex.EncodeToString(c.got); got != c.want {
 			t.Errorf("%s is\n%s, want\n%s", name, got, c.want)

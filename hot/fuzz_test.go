@@ -126,7 +126,9 @@ func FuzzEpochs(f *testing.F) {
 
 func FuzzJournal(f *testing.F) {
 	st := newPartitionState(5)
-	j := &journal{live: map[journalKey]*partitionState{keyOf(testPartition): &st}}
+	j := &journal{version: journalVersion, live: map[journalKey]*partitionState{keyOf(testPartition): &st}}
+	f.Add(j.encodeLocked())
+	st.cut, j.lastCut, j.version = 7, 9, journalVersionCut
 	f.Add(j.encodeLocked())
 	for i := range int32(1000) {
 		p := testPartition
@@ -137,8 +139,12 @@ func FuzzJournal(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		fuzzJournal(t, b)
 		b = bytes.Clone(b)
-		for at := journalHeaderSize; at+journalRecordSize <= len(b); at += journalRecordSize {
-			copy(b[at:], resum(b[at:at+journalRecordSize], 0, 4))
+		size := journalRecordSize
+		if len(b) >= journalHeaderSize {
+			size = recordSize(binary.BigEndian.Uint32(b[8:]))
+		}
+		for at := journalHeaderSize; at+size <= len(b); at += size {
+			copy(b[at:], resum(b[at:at+size], 0, 4))
 		}
 		fuzzJournal(t, b)
 	})
@@ -155,7 +161,7 @@ func fuzzJournal(t *testing.T, b []byte) {
 		return
 	}
 	again := &journal{live: map[journalKey]*partitionState{}}
-	if err := again.load(j.encodeLocked()); err != nil || len(again.live) != len(j.live) {
+	if err := again.load(j.encodeLocked()); err != nil || len(again.live) != len(j.live) || again.lastCut != j.lastCut {
 		t.Fatalf("not the same again: %v", err)
 	}
 	for k, s := range j.live {
@@ -163,6 +169,46 @@ func fuzzJournal(t *testing.T, b []byte) {
 			t.Fatalf("%+v became %+v", *s, *again.live[k])
 		}
 	}
+}
+
+// FuzzSharedLog reads a file of the shared log with right checksums around
+// whatever a fuzzer makes of the rest.
+func FuzzSharedLog(f *testing.F) {
+	g := sharedGeneration{number: 1, salt: 2, first: 3}
+	b := append(g.append(nil), make([]byte, sharedBlock-sharedHeaderSize)...)
+	for seq := range uint64(3) {
+		b = g.appendRound(b, g.first+seq, []sharedEntry{{base: 5, bytes: []byte("bytes")}, {cut: 1, pos: 7}})
+	}
+	f.Add(b)
+	f.Fuzz(func(t *testing.T, in []byte) {
+		b := bytes.Clone(in)
+		if len(b) >= sharedHeaderSize {
+			binary.BigEndian.PutUint32(b[40:], crc32.Checksum(b[:40], castagnoli))
+		}
+		for at := sharedBlock; at+sharedRoundHead <= len(b); at += sharedBlock {
+			if n := int(binary.BigEndian.Uint32(b[at+32:])); n >= 0 && n <= len(b)-at-sharedRoundHead {
+				binary.BigEndian.PutUint32(b[at+4:], crc32.Checksum(b[at+sharedRoundHead:at+sharedRoundHead+n], castagnoli))
+			}
+			binary.BigEndian.PutUint32(b[at:], crc32.Checksum(b[at+4:at+sharedRoundHead], castagnoli))
+		}
+		for _, b := range [][]byte{in, b} {
+			g, err := parseSharedHeader(b)
+			if err != nil {
+				continue
+			}
+			entries := 0
+			fuzztest.Bounded(t, len(b), func() {
+				r := sharedReader{f: bytes.NewReader(b), size: int64(len(b)), g: g}
+				_, err = r.walk(func(uint64, sharedEntry) error { entries++; return nil })
+			})
+			if err != nil && !errors.Is(err, errSharedDamage) {
+				t.Fatal(err)
+			}
+			if entries > len(b)/sharedEntryHead {
+				t.Fatalf("%d entries of %d bytes", entries, len(b))
+			}
+		}
+	})
 }
 
 // FuzzMetadata reads a partition's metadata file, which names a topic whose

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"math"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -17,11 +18,16 @@ import (
 // Journal file, big-endian: a header and a run of records; the last record of
 // a partition is the one that counts.
 //
-//	header: "VARVEJNL" 8, version 4 (1), reserved 4
+//	header: "VARVEJNL" 8, version 4 (1 or 2), reserved 4
+//
+// It has version 2 while the shared log is in use (sharedlog.go), and version
+// 1 otherwise: what a file of version 1 finds of a shared log is void. A
+// program that knows nothing of the shared log refuses version 2.
 //
 //	offset size field of a record
-//	     0    4  CRC-32C of bytes 4..119
-//	     4    1  kind: 1 state, 2 removed
+//	     0    4  CRC-32C of the bytes from 4 on
+//	     4    1  kind: 1 state, 2 removed, 3 highest cut given (version 2; all
+//	             fields but the cut are 0)
 //	     5    1  flags: 1 records were appended to the log (held.go); a program that
 //	             does not know a flag drops it
 //	     6    2  reserved, 0
@@ -46,19 +52,24 @@ import (
 //	             shifted right by 16 bits. What is derived from that offset on is
 //	             derived again before it counts
 //	   112    8  local start: no segment file below it counts
+//	   120    8  cut (version 2): the number of what last made bytes of the log
+//	             wrong that had been written. No two are ever given the same
 //
 // Torn tail: records end at the first bad checksum. The file is rewritten
 // whole (temporary file, rename) at open and when mostly stale.
 const (
 	journalMagic      = "VARVEJNL"
 	journalVersion    = 1
+	journalVersionCut = 2 // records have a cut
 	journalHeaderSize = 16
 	journalRecordSize = 120
+	journalCutSize    = 8 // more, in version 2
 	journalBytesMax   = 4 << 30
 	journalAhead      = 64 << 10
 
 	recordState   byte = 1 // format: do not renumber
 	recordRemoved byte = 2
+	recordCut     byte = 3
 
 	journalHeld byte = 1 // format: do not renumber
 )
@@ -78,14 +89,15 @@ type partitionState struct {
 	recovery      int64
 	segment       int64
 	position      uint32
+	epochs        uint32 // entries of the chain
 	highWatermark int64
 	firstUnstable int64
 	snapshot      int64
 	cleanPoint    int64
-	epochs        uint32 // entries of the chain
 	localStart    int64
 	lacks         uint32 // Log.partial, as exactly as the record has it
 	hadEpoch      int32  // of a log that has lost its end (Log.Lost), NoEpoch otherwise
+	cut           uint32 // 0 in a journal of version 1
 	held          bool   // records were appended
 }
 
@@ -97,7 +109,14 @@ func newPartitionState(start int64) partitionState {
 	}
 }
 
-func appendJournalRecord(dst []byte, kind byte, k journalKey, s *partitionState) []byte {
+func recordSize(version uint32) int {
+	if version == journalVersion {
+		return journalRecordSize
+	}
+	return journalRecordSize + journalCutSize
+}
+
+func appendJournalRecord(dst []byte, version uint32, kind byte, k journalKey, s *partitionState) []byte {
 	at := len(dst)
 	flags := byte(0)
 	if s.held {
@@ -120,12 +139,16 @@ func appendJournalRecord(dst []byte, kind byte, k journalKey, s *partitionState)
 	dst = binary.BigEndian.AppendUint32(dst, s.epochs)
 	dst = binary.BigEndian.AppendUint32(dst, s.lacks)
 	dst = binary.BigEndian.AppendUint64(dst, uint64(s.localStart))
+	if version != journalVersion {
+		dst = binary.BigEndian.AppendUint64(dst, uint64(s.cut))
+	}
 	binary.BigEndian.PutUint32(dst[at:], crc32.Checksum(dst[at+4:], castagnoli))
 	return dst
 }
 
+// parseJournalRecord takes a record of the version whose size b has.
 func parseJournalRecord(b []byte) (kind byte, k journalKey, s partitionState, ok bool) {
-	if crc32.Checksum(b[4:journalRecordSize], castagnoli) != binary.BigEndian.Uint32(b) {
+	if crc32.Checksum(b[4:], castagnoli) != binary.BigEndian.Uint32(b) {
 		return 0, k, s, false
 	}
 	copy(k.id[:], b[8:24])
@@ -147,7 +170,10 @@ func parseJournalRecord(b []byte) (kind byte, k journalKey, s partitionState, ok
 		hadEpoch:      int32(binary.BigEndian.Uint32(b[68:])) - 1,
 		held:          b[5]&journalHeld != 0,
 	}
-	return b[4], k, s, b[4] == recordState || b[4] == recordRemoved
+	if len(b) > journalRecordSize {
+		s.cut = uint32(i64(journalRecordSize))
+	}
+	return b[4], k, s, b[4] == recordState || b[4] == recordRemoved || b[4] == recordCut && len(b) > journalRecordSize
 }
 
 // journal is the checkpoint of all partitions of a store.
@@ -156,21 +182,36 @@ type journal struct {
 	path string
 
 	mu       sync.Mutex // guards the following, held across the journal's own writes
+	version  uint32     // of the file
+	lastCut  uint32     // the highest that was given
 	file     vfs.File
 	at       int64 // end of the file
 	synced   int64 // of it, durable
 	reserved int64 // blocks are reserved up to here, at best
 	live     map[journalKey]*partitionState
+	removed  map[journalKey]struct{} // that the file which was read says so of; nil once it is written on
 	behind   map[journalKey]struct{} // whose record did not fit on the disk
 	retry    int64                   // position at which a rewrite that did not fit is tried again
 	failed   error
 	buf      []byte
 }
 
-// openJournal reads the journal in dir, or starts one. sum is the checksum of
-// the file as it was found, for the clean-shutdown marker.
+// openJournal reads the journal in dir, or starts one, and goes on in version 1.
 func openJournal(fs vfs.FS, dir string) (j *journal, sum uint32, err error) {
-	j = &journal{fs: fs, path: filepath.Join(dir, journalName), live: map[journalKey]*partitionState{}}
+	if j, sum, err = readJournal(fs, dir); err == nil {
+		err = j.begin()
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	return j, sum, nil
+}
+
+// readJournal reads the journal in dir, if there is one. sum is the checksum of
+// the file as it was found, for the clean-shutdown marker.
+func readJournal(fs vfs.FS, dir string) (j *journal, sum uint32, err error) {
+	j = &journal{fs: fs, path: filepath.Join(dir, journalName), version: journalVersion,
+		live: map[journalKey]*partitionState{}}
 	b, err := vfs.ReadFile(fs, j.path, journalBytesMax)
 	switch {
 	case errors.Is(err, vfs.ErrNotExist):
@@ -182,16 +223,60 @@ func openJournal(fs vfs.FS, dir string) (j *journal, sum uint32, err error) {
 		}
 		sum = crc32.Checksum(b, castagnoli)
 	}
-	good := j.at
-	err = j.rewriteLocked()
-	if isDiskEnd(err) && good > 0 {
-		err = j.reuseLocked(good)
-	}
-	if err != nil {
-		return nil, 0, err
-	}
 	return j, sum, nil
 }
+
+// begin makes the journal that was read one of version 1 to write on. On a disk
+// that is full it stays as it is, version and all.
+func (j *journal) begin() error {
+	good, version := j.at, j.version
+	j.version = journalVersion
+	err := j.rewriteLocked()
+	if isDiskEnd(err) && good > 0 {
+		j.version = version
+		err = j.reuseLocked(good)
+	}
+	j.removed = nil
+	return err
+}
+
+// setVersion rewrites the journal in another version, durably. When that fails
+// for want of space it is what it was.
+func (j *journal) setVersion(version uint32) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.failed != nil || j.version == version {
+		return j.failed
+	}
+	old := j.version
+	j.version = version
+	err := j.rewriteLocked()
+	switch {
+	case err == nil:
+		return nil
+	case isDiskEnd(err) && j.inPlaceLocked():
+		j.version = old
+		return err
+	}
+	return j.failLocked(err)
+}
+
+// nextCut is a number that no cut of any log of the store ever had while the
+// journal has this version. It counts once a record that has it is synced.
+func (j *journal) nextCut() uint32 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.lastCut == math.MaxUint32 {
+		j.failLocked(errCutsSpent)
+		return j.lastCut
+	}
+	j.lastCut++
+	return j.lastCut
+}
+
+// errCutsSpent is returned when four billion logs were cut and no clean close
+// came between.
+var errCutsSpent = errors.New("numbers of cuts are spent")
 
 // reuseLocked goes on with the file as it is, when the disk has no space for
 // another: the node must start, or nothing could be deleted. What follows the
@@ -212,31 +297,41 @@ func (j *journal) load(b []byte) error {
 	if len(b) < journalHeaderSize || string(b[:8]) != journalMagic {
 		return fmt.Errorf("%s is not a journal; move it away to recover every partition by scanning: %w", j.path, ErrCorrupt)
 	}
-	if v := binary.BigEndian.Uint32(b[8:]); v != journalVersion {
-		return fmt.Errorf("%s has version %d, this build reads %d: %w", j.path, v, journalVersion, ErrCorrupt)
+	v := binary.BigEndian.Uint32(b[8:])
+	if v != journalVersion && v != journalVersionCut {
+		return fmt.Errorf("%s has version %d, this build reads %d and %d: %w", j.path, v, journalVersion, journalVersionCut, ErrCorrupt)
 	}
-	j.at = journalHeaderSize
-	for b = b[journalHeaderSize:]; len(b) >= journalRecordSize; b = b[journalRecordSize:] {
-		kind, k, s, ok := parseJournalRecord(b)
+	j.at, j.version, j.removed = journalHeaderSize, v, map[journalKey]struct{}{}
+	size := recordSize(v)
+	for b = b[journalHeaderSize:]; len(b) >= size; b = b[size:] {
+		kind, k, s, ok := parseJournalRecord(b[:size])
 		if !ok {
 			return nil
 		}
-		j.at += journalRecordSize
-		if kind == recordRemoved {
+		j.at += int64(size)
+		j.lastCut = max(j.lastCut, s.cut)
+		switch kind {
+		case recordRemoved:
 			delete(j.live, k)
-		} else {
+			j.removed[k] = struct{}{}
+		case recordState:
 			j.live[k] = &s
+			delete(j.removed, k)
 		}
 	}
 	return nil
 }
 
 func (j *journal) encodeLocked() []byte {
-	b := make([]byte, journalHeaderSize, journalHeaderSize+len(j.live)*journalRecordSize)
+	b := make([]byte, journalHeaderSize, journalHeaderSize+(len(j.live)+1)*recordSize(j.version))
 	copy(b, journalMagic)
-	binary.BigEndian.PutUint32(b[8:], journalVersion)
+	binary.BigEndian.PutUint32(b[8:], j.version)
+	if j.version != journalVersion {
+		// The logs that had it may be gone, and what was written for them not.
+		b = appendJournalRecord(b, j.version, recordCut, journalKey{}, &partitionState{cut: j.lastCut, hadEpoch: -1})
+	}
 	for k, s := range j.live {
-		b = appendJournalRecord(b, recordState, k, s)
+		b = appendJournalRecord(b, j.version, recordState, k, s)
 	}
 	return b
 }
@@ -304,7 +399,7 @@ func (j *journal) appendLocked(kind byte, k journalKey, s *partitionState) error
 	if j.failed != nil {
 		return j.failed
 	}
-	stale := (j.at-journalHeaderSize)/journalRecordSize - int64(len(j.live))
+	stale := (j.at-journalHeaderSize)/int64(recordSize(j.version)) - int64(len(j.live))
 	if stale > 4*int64(len(j.live))+4096 && j.at >= j.retry {
 		err := j.rewriteLocked()
 		switch {
@@ -332,13 +427,13 @@ func (j *journal) appendLocked(kind byte, k journalKey, s *partitionState) error
 // recordLocked writes one record. One that is cut short by the end of the disk
 // is overwritten by the next.
 func (j *journal) recordLocked(kind byte, k journalKey, s *partitionState) error {
-	if j.at+journalRecordSize > j.reserved {
+	if j.at+int64(recordSize(j.version)) > j.reserved {
 		// Space ahead, so that retention can be journaled on a full disk. A
 		// disk that cannot reserve says so at the write.
 		j.reserved = j.at + journalAhead
 		_ = j.file.Preallocate(j.reserved)
 	}
-	j.buf = appendJournalRecord(j.buf[:0], kind, k, s)
+	j.buf = appendJournalRecord(j.buf[:0], j.version, kind, k, s)
 	if _, err := j.file.WriteAt(j.buf, j.at); err != nil {
 		err = fmt.Errorf("write journal: %w", err)
 		if isDiskEnd(err) {
@@ -371,6 +466,9 @@ func (j *journal) inPlaceLocked() bool {
 	info, err := j.fs.Stat(j.path)
 	return err == nil && info.Size() >= j.at
 }
+
+// errNoSpace is returned when there is no room for what would be written.
+var errNoSpace = fmt.Errorf("no room: %w", syscall.ENOSPC)
 
 // isDiskEnd says that a write found no space. Unlike any other error its effect
 // is known: a prefix of the bytes is there and nothing else changed.

@@ -24,10 +24,10 @@ type Log struct {
 	offsets   offsetCell
 	hw        atomic.Int64
 	unstable  atomic.Int64 // first unstable offset, -1 none
-	undecided atomic.Bool  // producers.done is not empty
 	remoteEnd atomic.Int64 // committed remote end, -1 not known
 	had       atomic.Int64 // the log once was committed up to here; more than its end says that it lost some
 	hadEpoch  atomic.Int32 // the latest leader epoch then
+	undecided atomic.Bool  // producers.done is not empty
 	fresh     freshness
 
 	segments atomic.Pointer[[]*segment]    // by base; the last is active
@@ -51,16 +51,17 @@ type Log struct {
 
 	queueMu  sync.Mutex // guards the following; a leaf
 	unsynced []unsynced
-	newNames bool // the directory has entries that are not synced
+	sharing  *sharing // nil without a shared log; set by the syncer
+	newNames bool     // the directory has entries that are not synced
 
-	rederived uint64        // how often producers were derived again after a repair; guarded by maintMu
-	partial   atomic.Int64  // 1 + the first offset that producers and transaction indexes were derived without, 0 none
+	rederived uint32        // how often producers were derived again after a repair; guarded by maintMu
 	doubtful  atomic.Bool   // Log.Doubtful
-	finds     atomic.Uint64 // how often damage was found
-	snapAt    atomic.Int64  // newest producer snapshot, -1 when the state was empty then
 	deleted   atomic.Bool   // the partition was deleted
 	queued    atomic.Bool   // waits in the syncer's list
 	changed   atomic.Bool   // appended to since the last checkpoint
+	partial   atomic.Int64  // 1 + the first offset that producers and transaction indexes were derived without, 0 none
+	finds     atomic.Uint64 // how often damage was found
+	snapAt    atomic.Int64  // newest producer snapshot, -1 when the state was empty then
 	grown     atomic.Int64  // bytes since the last checkpoint
 	sized     atomic.Int64  // bytes of all segments, -1 not known
 }
@@ -345,6 +346,7 @@ func (l *Log) closeFiles() {
 		l.tail = nil
 	}
 	files, _ := l.takeUnsynced(nil)
+	files = l.takeBehind(files)
 	for _, u := range files {
 		l.store.files.release(u.h)
 	}

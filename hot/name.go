@@ -14,6 +14,7 @@ import (
 //	lock                     held while a store is open
 //	clean-shutdown           present only after a clean close
 //	journal                  offsets of every partition
+//	shared-log               what was appended to several logs lately
 //	broker-epoch             the broker epoch the directory is used under
 //	boot                     the run of the kernel it is used in
 //	scrub                    how far the check of sealed segments has come
@@ -39,6 +40,7 @@ const (
 	markerName  = "clean-shutdown"
 	journalName = "journal"
 	// format: do not rename
+	sharedName      = "shared-log"
 	brokerEpochName = "broker-epoch"
 	bootName        = "boot"
 	scrubName       = "scrub"

@@ -26,8 +26,8 @@ type offsetCell struct {
 	// end does not meet bytes of an append that is not published yet.
 	edgeBase, edgePos atomic.Int64
 
-	flushed int64  // everything below is synced; guarded by mu
-	cuts    uint64 // truncations so far; guarded by mu
+	flushed int64  // everything below is synced in its own files; guarded by mu
+	cuts    uint64 // number of the last cut, as the journal has it; guarded by mu
 }
 
 func (c *offsetCell) load() Offsets {
@@ -99,7 +99,7 @@ func (c *offsetCell) setEdge(e edge, follow bool) {
 	c.mu.Unlock()
 }
 
-// place is the place of the end together with the number of truncations so far.
+// place is the place of the end together with the number of the last cut.
 // known says that the log has been opened.
 func (c *offsetCell) place() (at edge, cuts uint64, known bool) {
 	c.mu.Lock()
@@ -119,24 +119,26 @@ func (c *offsetCell) unlessCut(cuts uint64, f func()) bool {
 	return true
 }
 
-// capture is the end together with the number of truncations so far, for
-// synced.
+// capture is the end together with the number of the last cut, for synced.
 func (c *offsetCell) capture() (end int64, cuts uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.end.Load(), c.cuts
 }
 
-// synced records that everything below to is on disk and reports whether
+// synced records that everything below to is on disk, in the log's own files
+// when inPlace is set and in the shared log otherwise, and reports whether
 // Durable moved. When the log was truncated since the capture it does
 // nothing: what lies below to now may be other bytes.
-func (c *offsetCell) synced(to int64, cuts uint64) (moved bool) {
+func (c *offsetCell) synced(to int64, cuts uint64, inPlace bool) (moved bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if cuts != c.cuts {
 		return false
 	}
-	c.flushed = max(c.flushed, to)
+	if inPlace {
+		c.flushed = max(c.flushed, to)
+	}
 	if to <= c.durable.Load() {
 		return false
 	}
@@ -146,14 +148,15 @@ func (c *offsetCell) synced(to int64, cuts uint64) (moved bool) {
 	return true
 }
 
-// cut lowers the end to that of e and what must not lie above it.
-func (c *offsetCell) cut(e edge) {
+// cut lowers the end to that of e and what must not lie above it. number is
+// the cut's, which the journal has durably.
+func (c *offsetCell) cut(e edge, number uint64) {
 	off := e.end
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.edgeBase.Store(e.base)
 	c.edgePos.Store(e.pos)
-	c.cuts++
+	c.cuts = number
 	c.flushed = min(c.flushed, off)
 	c.storeLocked(Offsets{
 		LogStart:   min(c.logStart.Load(), off),
@@ -163,7 +166,16 @@ func (c *offsetCell) cut(e edge) {
 	})
 }
 
-// flushPoint is the offset below which everything is synced.
+// renumber gives what there is the number of a later cut, which took nothing.
+func (c *offsetCell) renumber(number uint64) {
+	c.mu.Lock()
+	c.cuts = number
+	c.mu.Unlock()
+}
+
+// flushPoint is the offset below which everything is synced in the log's own
+// files. Durable may be ahead of it, by the shared log or because it does not
+// wait for the disk.
 func (c *offsetCell) flushPoint() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

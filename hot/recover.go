@@ -39,7 +39,9 @@ func (s *Store) openLog(p topic.Partition, c LogConfig, dirName string, exists b
 			return nil, fmt.Errorf("make partition %s: %w", p, err)
 		}
 		known = false
+		state, _ = s.journal.state(keyOf(p))
 	}
+	cut := state.cut
 	segs, err := l.listSegments()
 	if err != nil {
 		return nil, fmt.Errorf("open partition %s: %w", p, err)
@@ -54,6 +56,12 @@ func (s *Store) openLog(p topic.Partition, c LogConfig, dirName string, exists b
 			}
 		}
 		state.highWatermark, state.hadEpoch = max(state.highWatermark, had), hadEpoch
+		if state.cut = cut; exists {
+			state.cut = s.journal.nextCut()
+		}
+		if _, unsure := s.unsure[keyOf(p)]; unsure && exists {
+			state.hadEpoch = max(state.hadEpoch, 0)
+		}
 	}
 	l.partial.Store(partialOf(state.lacks))
 	l.held = state.held
@@ -61,6 +69,12 @@ func (s *Store) openLog(p topic.Partition, c LogConfig, dirName string, exists b
 		return nil, fmt.Errorf("open partition %s: %w", p, err)
 	}
 	l.completeAtOpen()
+	if !known && exists && l.Err() == nil {
+		// What is written for it into the shared log names its cut.
+		if err := s.journal.put(keyOf(p), l.saved); err != nil {
+			return nil, fmt.Errorf("open partition %s: %w", p, err)
+		}
+	}
 	return l, nil
 }
 
@@ -76,6 +90,8 @@ func (l *Log) create(had int64, hadEpoch int32) error {
 	l.store.newDirs.Store(true)
 	st := newPartitionState(0)
 	st.highWatermark, st.hadEpoch = had, hadEpoch
+	// A log that is begun anew under the same id is another one.
+	st.cut = l.store.journal.nextCut()
 	return l.store.journal.put(keyOf(l.part), st)
 }
 
@@ -247,6 +263,7 @@ func (l *Log) restartAt(st partitionState, floor int64) error {
 		next.snapshot, next.firstUnstable = floor, ps.firstUnstable(floor)
 	}
 	l.partial.Store(0) // all of it is gone
+	next.cut = st.cut
 	next.logStart, next.highWatermark, next.hadEpoch = st.logStart, max(floor, st.highWatermark), st.hadEpoch
 	chain = chain.TruncateEnd(floor)
 	l.setChain(chain)
@@ -283,7 +300,7 @@ func (l *Log) publish(st partitionState, end, synced int64) {
 	if l.store.config.Durability == Replicated {
 		durable = end
 	}
-	l.offsets.flushed = min(synced, end)
+	l.offsets.flushed, l.offsets.cuts = min(synced, end), uint64(st.cut)
 	last := segs[len(segs)-1]
 	l.offsets.edgeBase.Store(last.base)
 	l.offsets.edgePos.Store(max(last.size.Load(), 0))

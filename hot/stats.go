@@ -8,6 +8,10 @@ type Stats struct {
 	AppendBytes    atomic.Int64
 	Syncs          atomic.Int64 // rounds of group commit
 	SyncNanos      atomic.Int64 // time spent in them
+	SharedRounds   atomic.Int64 // of them, by the shared log
+	SharedBytes    atomic.Int64 // written into it
+	SharedRenewed  atomic.Int64 // times that it was full and begun anew
+	SharedApplied  atomic.Int64 // bytes that it had at open and a log's own file perhaps not
 	Offline        atomic.Int64 // logs that went offline
 	Quarantined    atomic.Int64 // segments found damaged
 	Repaired       atomic.Int64 // damaged ranges that were replaced with sound bytes

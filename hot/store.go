@@ -31,6 +31,10 @@ type Store struct {
 	brokerEpoch int64 // as found at Open
 	sameBoot    bool  // the directory was last used in this run of the kernel
 
+	// unsure are the logs that the journal does not know and the shared log had
+	// records of, which may have been durable; fixed at Open.
+	unsure map[journalKey]struct{}
+
 	space     space
 	newDirs   atomic.Bool // the data directory has entries that are not synced
 	failed    atomic.Pointer[error]
@@ -140,13 +144,28 @@ func (s *Store) load() error {
 	if s.brokerEpoch, err = readBrokerEpoch(s.fs, s.config.Dir); err != nil {
 		return err
 	}
-	j, sum, err := openJournal(s.fs, s.config.Dir)
+	j, sum, err := readJournal(s.fs, s.config.Dir)
 	if err != nil {
 		return err
 	}
 	s.journal = j
 	s.clean = len(marker) > 0 && string(marker) == formatMarker(sum)
-	return s.find()
+	if err := s.find(); err != nil {
+		return err
+	}
+	applied, err := s.recoverShared()
+	if err != nil {
+		return err
+	}
+	if err := j.begin(); err != nil {
+		return err
+	}
+	if err := s.retireShared(applied); err != nil {
+		return err
+	}
+	s.keepShared(applied)
+	s.tidyShared()
+	return nil
 }
 
 // The clean-shutdown marker is one line of text; it is good only together
@@ -332,12 +351,9 @@ func (s *Store) SetAside(p topic.Partition, c LogConfig) (*Log, error) {
 	}
 	slot.log.shut(true)
 	from := filepath.Join(s.config.Dir, found.dir)
-	to := from + damagedSuffix
-	for n := 2; ; n++ {
-		if _, err := s.fs.Stat(to); errors.Is(err, vfs.ErrNotExist) {
-			break
-		}
-		to = fmt.Sprintf("%s.%d%s", from, n, damagedSuffix)
+	to, err := s.freeName(from)
+	if err != nil {
+		return nil, fmt.Errorf("set aside %s: %w", p, err)
 	}
 	// The journal's record stays: a crash from here on finds no directory, and
 	// the next start knows what is missing.
@@ -404,7 +420,7 @@ func (s *Store) close(ctx context.Context) error {
 	close(s.stop)
 	s.maint.wait()
 	failed := s.checkpoint(logs, true)
-	if s.syncer.behind.Load() {
+	if s.syncer.postponed.Load() {
 		// What was appended last is not durable, so the journal does not say it.
 		failed = errors.Join(failed, ErrDiskFull)
 	}
@@ -416,6 +432,9 @@ func (s *Store) close(ctx context.Context) error {
 	close(s.drain)
 	s.wg.Wait()
 	failed = errors.Join(failed, s.Err(), ctx.Err())
+	if err := s.closeShared(failed == nil); err != nil {
+		failed = errors.Join(failed, err)
+	}
 	sum, err := s.journal.close()
 	failed = errors.Join(failed, err)
 	if failed == nil {
@@ -444,6 +463,7 @@ func (s *Store) Abandon() {
 		s.maint.wait()
 		close(s.drain)
 		s.wg.Wait()
+		_ = s.closeShared(false)
 		for _, l := range s.opened() {
 			l.closeFiles()
 		}

@@ -97,6 +97,13 @@ func (l *Log) swapIn(p *compaction, g segmentGroup, path string, w *cleanedWrite
 	} else if err != nil {
 		return l.fail("writing a transaction index", err)
 	}
+	// What the shared log has for these segments lies below a recovery point
+	// that is durable: it is not written into the new one.
+	if err := l.store.journal.sync(); isDiskEnd(err) {
+		return errors.Join(fmt.Errorf("compact: %w: %w", ErrDiskFull, err), l.store.fs.Remove(path))
+	} else if err != nil {
+		return l.fail("syncing the journal", err)
+	}
 	swap := filepath.Join(l.dir, swapName(base, end))
 	if err := errors.Join(l.store.fs.Rename(path, swap), l.store.fs.SyncDir(l.dir)); err != nil {
 		return l.fail("swapping in a compacted segment", err)

@@ -3,6 +3,7 @@ package hot
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,7 +11,8 @@ import (
 
 // syncer makes dirty logs durable, all of them in one round: the file system
 // is asked once per round when many files are dirty, once per file when few
-// are. Rounds follow each other without pause while there is work, so what
+// are, or what was appended goes into the shared log (sharedround.go). Rounds
+// follow each other without pause while there is work, so what
 // arrives during one is the next one's group.
 type syncer struct {
 	store *Store
@@ -20,30 +22,49 @@ type syncer struct {
 	dirty    []*Log
 	spare    []*Log
 	asked    uint64 // rounds somebody waits for
+	inPlace  bool   // the next round syncs all that is behind in its own files
 	started  uint64
 	finished uint64
 	stopped  bool
 
-	wake   chan struct{}
-	behind atomic.Bool // the last round found no space for the journal
+	wake      chan struct{}
+	postponed atomic.Bool // the last round found no space for the journal
 
 	// owned by the syncer's goroutine
-	files []unsynced
-	spans []syncSpan
+	files  []unsynced
+	spans  []syncSpan
+	number uint64 // of the round
+
+	shared    *sharedLog // nil before there is one
+	sharedMin int        // dirty logs that make the shared log worth it
+	behind    []*Log     // have bytes that are durable by the shared log alone
+	stuck     bool       // one of them could not be synced: the shared log is its only copy
+	hinted    bool       // the kernel was told to write back what is behind
+
+	sharedAfter int // rounds that make its file worth it
+	wanted      int // rounds since wantSince that it could have taken
+	wantSince   time.Time
+	appended    int64 // Stats.AppendBytes at the last of them
+
+	making  atomic.Bool               // somebody makes it, or has
+	made    atomic.Pointer[sharedLog] // and the next round takes it into use
+	retryAt atomic.Int64              // when it is tried again, in Unix nanoseconds
 }
 
 // syncSpan is one log's part of a round.
 type syncSpan struct {
 	log      *Log
-	end      int64
+	edge     edge
 	cuts     uint64
 	from, to int // in files
 	names    bool
+	shared   bool // by the shared log
+	void     bool // cut meanwhile: nothing of it counts
 	err      error
 }
 
 func newSyncer(s *Store) *syncer {
-	y := &syncer{store: s, wake: make(chan struct{}, 1)}
+	y := &syncer{store: s, wake: make(chan struct{}, 1), sharedMin: sharedLogsMin, sharedAfter: sharedAfter}
 	y.cond.L = &y.mu
 	return y
 }
@@ -71,12 +92,16 @@ func (y *syncer) kick() {
 }
 
 // flush waits for a round that starts after now: when it returns, everything
-// appended before the call is durable or its log is offline.
-func (y *syncer) flush() {
+// appended before the call is synced in its own files or its log is offline.
+func (y *syncer) flush() { y.await(true) }
+
+// await waits for a round that starts after now.
+func (y *syncer) await(inPlace bool) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	want := y.started + 1
 	y.asked = max(y.asked, want)
+	y.inPlace = y.inPlace || inPlace
 	y.kick()
 	for y.finished < want && !y.stopped {
 		y.cond.Wait()
@@ -97,6 +122,9 @@ func (y *syncer) run(stop <-chan struct{}) {
 		case <-y.wake:
 		case <-tick:
 		case <-stop:
+			y.mu.Lock()
+			y.inPlace = true
+			y.mu.Unlock()
 			y.round()
 			y.mu.Lock()
 			y.stopped = true
@@ -109,15 +137,17 @@ func (y *syncer) run(stop <-chan struct{}) {
 }
 
 func (y *syncer) round() {
+	y.adoptShared()
 	y.mu.Lock()
 	logs := y.dirty
 	y.dirty, y.spare = y.spare[:0], nil
 	y.started++
-	round := y.started
+	round, inPlace := y.started, y.inPlace
+	y.inPlace = false
 	y.mu.Unlock()
 
-	if len(logs) > 0 {
-		y.sync(logs)
+	if len(logs) > 0 || inPlace && len(y.behind) > 0 {
+		y.sync(logs, inPlace)
 	}
 	clear(logs)
 
@@ -136,46 +166,70 @@ func (y *syncer) round() {
 // the queue flag is cleared before the end is read, the end before the files
 // are taken. Appending goes the other way round (bytes, file, end, flag), so
 // every byte below the end read here is in a file taken here or earlier.
-func (y *syncer) sync(logs []*Log) {
+func (y *syncer) sync(logs []*Log, inPlace bool) {
 	began := time.Now()
 	y.files, y.spans = y.files[:0], y.spans[:0]
-	dirs := 0
+	y.number++
 	for _, l := range logs {
 		l.queued.Store(false)
-		span := syncSpan{log: l, from: len(y.files)}
-		span.end, span.cuts = l.offsets.capture()
-		y.files, span.names = l.takeUnsynced(y.files)
-		span.to = len(y.files)
-		if span.names {
-			dirs++
+		y.take(l)
+	}
+	renew := y.choose(&inPlace, began)
+	if inPlace {
+		y.takeAllBehind()
+	}
+	dirs, files := 0, 0
+	for i := range y.spans {
+		if s := &y.spans[i]; !s.shared {
+			files += s.to - s.from
+			if s.names {
+				dirs++
+			}
 		}
-		y.spans = append(y.spans, span)
 	}
 	sealed := make([]bool, 0, 16)
 	for _, u := range y.files {
 		sealed = append(sealed, u.seg.is(segSealed))
 	}
 	err := y.store.journal.sync()
-	y.behind.Store(isDiskEnd(err))
+	y.postponed.Store(isDiskEnd(err))
 	if isDiskEnd(err) {
 		y.postpone()
 		return
 	}
 	if err == nil {
-		if len(y.files)+dirs > y.store.config.SyncFilesMax {
+		if files+dirs > y.store.config.SyncFilesMax {
 			y.store.newDirs.Store(false)
-			err = y.store.fs.SyncFS(y.store.config.Dir)
+			if err = y.store.fs.SyncFS(y.store.config.Dir); err == nil {
+				y.confirmBehind()
+			}
 		} else {
 			err = y.syncFiles()
 		}
+	}
+	if err == nil {
+		err = y.syncShared()
 	}
 	if err != nil {
 		// Nobody can say whose bytes were lost.
 		y.store.failAll("sync", err)
 	}
 	y.publish(sealed, err)
+	if renew && err == nil {
+		y.renewShared()
+	}
 	y.store.stats.Syncs.Add(1)
 	y.store.stats.SyncNanos.Add(time.Since(began).Nanoseconds())
+}
+
+// take adds a log to the round.
+func (y *syncer) take(l *Log) {
+	span := syncSpan{log: l, from: len(y.files)}
+	span.edge, span.cuts, _ = l.offsets.place()
+	y.files, span.names = l.takeUnsynced(y.files)
+	y.files = l.withBehind(y.files, span.from, y.number)
+	span.to = len(y.files)
+	y.spans = append(y.spans, span)
 }
 
 // postpone puts a round's work back: the journal, which comes first, has no
@@ -206,25 +260,30 @@ func (y *syncer) postpone() {
 
 // resume starts the round that was postponed, if one was.
 func (y *syncer) resume() {
-	if y.behind.Load() {
+	if y.postponed.Load() {
 		y.kick()
 	}
 }
 
 // syncFiles syncs file by file, in parallel. An error is its log's own.
 func (y *syncer) syncFiles() error {
+	if !slices.ContainsFunc(y.spans, func(s syncSpan) bool { return !s.shared }) {
+		return nil
+	}
 	if y.store.newDirs.Swap(false) {
 		if err := y.store.fs.SyncDir(y.store.config.Dir); err != nil {
 			return err
 		}
 	}
-	if len(y.spans) == 1 {
+	if len(y.spans) == 1 && !y.spans[0].shared {
 		y.spans[0].err = y.syncSpan(&y.spans[0])
 		return nil
 	}
 	var wg sync.WaitGroup
 	for i := range y.spans {
-		wg.Go(func() { y.spans[i].err = y.syncSpan(&y.spans[i]) })
+		if !y.spans[i].shared {
+			wg.Go(func() { y.spans[i].err = y.syncSpan(&y.spans[i]) })
+		}
 	}
 	wg.Wait()
 	return nil
@@ -251,7 +310,8 @@ func (y *syncer) publish(sealed []bool, failed error) {
 		if s.err != nil {
 			s.log.fail("sync", s.err)
 		}
-		ok := failed == nil && s.err == nil && !errors.Is(s.log.Err(), ErrOffline)
+		synced := failed == nil && s.err == nil && !s.void
+		ok := synced && !errors.Is(s.log.Err(), ErrOffline)
 		finished := false
 		for j := s.from; j < s.to; j++ {
 			u := y.files[j]
@@ -259,15 +319,33 @@ func (y *syncer) publish(sealed []bool, failed error) {
 				u.seg.set(segSynced)
 				finished = true
 			}
-			y.store.files.release(u.h)
+			if !s.shared || !y.keepBehind(s.log, u) {
+				y.store.files.release(u.h)
+			}
 			y.files[j] = unsynced{}
 		}
-		if ok && s.log.offsets.synced(s.end, s.cuts) {
+		if x := s.log.sharing; synced && x != nil {
+			x.at = syncPlace{s.edge, s.cuts, true, y.number}
+			if !s.shared {
+				y.inPlaceNow(s.log)
+			}
+		}
+		if ok && s.log.offsets.synced(s.edge.end, s.cuts, !s.shared) {
 			s.log.notify()
 		}
 		if finished {
 			y.store.wantMaintenance(s.log)
 		}
 		s.log = nil
+	}
+	if slices.ContainsFunc(y.spans, func(s syncSpan) bool { return !s.shared }) {
+		y.caughtUp()
+	}
+}
+
+// inPlaceNow lets go of the file of a log that was behind.
+func (y *syncer) inPlaceNow(l *Log) {
+	for _, u := range l.takeBehind(nil) {
+		y.store.files.release(u.h)
 	}
 }

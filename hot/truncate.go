@@ -88,6 +88,10 @@ func (l *Log) truncateLocked(off int64) error {
 	st.snapshot, st.firstUnstable = 0, -1 // not known: replayed on need
 	l.setChain(chain)
 	st.epoch, st.epochs = *l.latest.Load(), uint32(len(chain))
+	if err := l.syncInPlace(segs[:i+1]); err != nil {
+		return err
+	}
+	st.cut = l.store.journal.nextCut()
 	l.saved = st
 	if err := errors.Join(l.store.journal.put(keyOf(l.part), st), l.store.journal.sync()); err != nil {
 		return l.fail("writing the journal", err)
@@ -144,7 +148,7 @@ func (l *Log) dropBeyond(i int, pos, off int64) error {
 	seg := segs[i]
 	keep := append([]*segment(nil), segs[:i+1]...)
 	l.segments.Store(&keep)
-	l.offsets.cut(edge{off, seg.base, pos})
+	l.offsets.cut(edge{off, seg.base, pos}, uint64(l.saved.cut))
 	for {
 		hw := l.hw.Load()
 		if hw <= off || l.hw.CompareAndSwap(hw, off) {
@@ -295,11 +299,15 @@ func (l *Log) ResetTo(off int64, chain lineage.Chain, snapshot []byte) error {
 	first := l.list()[0].base
 	l.saved.recovery, l.saved.segment, l.saved.position = first, first, 0
 	l.saved.snapshot, l.saved.firstUnstable, l.saved.cleanPoint = 0, -1, min(l.saved.cleanPoint, first)
+	if err := l.syncInPlace(l.list()); err != nil {
+		return err
+	}
+	l.saved.cut = l.store.journal.nextCut()
 	if err := errors.Join(l.store.journal.put(keyOf(l.part), l.saved), l.store.journal.sync()); err != nil {
 		return l.fail("writing the journal", err)
 	}
 	st := newPartitionState(off)
-	st.hadEpoch = l.hadEpoch.Load()
+	st.hadEpoch, st.cut = l.hadEpoch.Load(), l.saved.cut
 	if had, _, lost := l.Lost(); lost {
 		st.highWatermark = max(off, had)
 	}
@@ -332,7 +340,7 @@ func (l *Log) ResetTo(off int64, chain lineage.Chain, snapshot []byte) error {
 	l.saved, l.spare = st, st.snapshot
 	l.partial.Store(0) // what it was about is gone
 	l.snapAt.Store(st.snapshot)
-	l.offsets.cut(edge{off, off, 0})
+	l.offsets.cut(edge{off, off, 0}, uint64(st.cut))
 	l.offsets.update(func(o *Offsets) { *o = Offsets{st.logStart, off, off, off} })
 	l.hw.Store(off)
 	if err := errors.Join(l.store.journal.put(keyOf(l.part), st), l.store.journal.sync()); err != nil {
@@ -378,4 +386,57 @@ func (l *Log) replaceAll(off, keep int64) error {
 func (l *Log) eachBatch(fn func(batch.Batch) error) error {
 	o := l.offsets.load()
 	return l.walkRange(o.LocalStart, o.End, fn)
+}
+
+// syncInPlace makes durable in their own files what segments hold: some of it
+// may be so by the shared log alone, and a cut voids what that has of the log.
+// It needs maintMu and appendMu, so that all below the end is in the kernel.
+func (l *Log) syncInPlace(segs []*segment) error {
+	if !l.store.sharesLog() {
+		return nil
+	}
+	for _, seg := range segs {
+		if seg.is(segSynced) {
+			continue
+		}
+		h, err := l.store.files.acquire(seg, false)
+		if errors.Is(err, vfs.ErrNotExist) || errors.Is(err, ErrSegmentGone) {
+			continue // nothing was ever written into it
+		}
+		if err != nil {
+			return err
+		}
+		err = h.file.Sync()
+		l.store.files.release(h)
+		if err != nil {
+			return l.fail("syncing before a cut", err)
+		}
+	}
+	return nil
+}
+
+// voidShared makes void what the shared log has of the log, because bytes below
+// its end are about to be others: all that there is becomes durable in place,
+// and goes by a new number. It needs maintMu.
+func (l *Log) voidShared() error {
+	if !l.store.sharesLog() {
+		return nil
+	}
+	l.appendMu.Lock()
+	defer l.appendMu.Unlock()
+	if err := l.syncInPlace(l.list()); err != nil {
+		return err
+	}
+	l.saved.cut = l.store.journal.nextCut()
+	if err := l.store.journal.put(keyOf(l.part), l.saved); err != nil {
+		return l.fail("writing the journal", err)
+	}
+	// Before the record is known to be durable: a round that names the number
+	// syncs the journal first. One that names the old one has what is in place.
+	l.offsets.renumber(uint64(l.saved.cut))
+	l.store.syncer.push(l, true) // a round under way does not count for the log any more
+	if err := l.store.journal.sync(); err != nil {
+		return l.failUnlessFull("writing the journal", err)
+	}
+	return nil
 }

@@ -263,6 +263,7 @@ func (n *node) openHot(context.Context) (err error) {
 	}
 	cfg.VerifyInterval = time.Duration(n.conf.VarveLogVerifyIntervalMillis) * time.Millisecond
 	cfg.ScrubBytesPerSecond = n.conf.VarveLogScrubBytesPerSecond
+	cfg.SharedLogBytes = n.conf.VarveLogSharedBytes
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // unknown elsewhere
 	n.hot, err = hot.Open(cfg, hot.Deps{FS: vfs.OS(), Boot: strings.TrimSpace(string(boot)), Logger: n.log.With("room", "hot")})
 	if err != nil {

@@ -131,6 +131,7 @@ type Broker struct {
 	VarveTierOrphanSearchMillis        int64
 	VarveDurability                    string // "fsync" or "replicated"
 	VarveLogScrubBytesPerSecond        int64  // 0 none
+	VarveLogSharedBytes                int64  // 0 none
 	VarveLogVerifyIntervalMillis       int64  // 0 checks every read, -1 none
 	VarveRequestMemoryBytes            int64
 	VarveDiskReserveBytes              int64 // -1 means 1 GiB or 5 % of the disk, whichever is smaller
@@ -293,6 +294,7 @@ func (b *Broker) fillServer(v parsed) {
 	b.MinInsyncReplicas = v.i32("min.insync.replicas")
 	b.VarveDurability = v.str("varve.durability")
 	b.VarveLogScrubBytesPerSecond = v.i64("varve.log.scrub.bytes.per.second")
+	b.VarveLogSharedBytes = v.i64("varve.log.shared.bytes")
 	b.VarveLogVerifyIntervalMillis = v.i64("varve.log.verify.interval.ms")
 	b.VarveRequestMemoryBytes = v.i64("varve.request.memory.bytes")
 	b.VarveHTTPListen = v.str("varve.http.listen")

@@ -25,14 +25,22 @@ func FuzzFiles(f *testing.F) {
 	snapshot := make([]byte, 24+40+28)
 	copy(snapshot, "VPSN")
 	snapshot[5], snapshot[23], snapshot[24+11] = 2, 1, 1
+	second := make([]byte, 16+2*128)
+	copy(second, journal[:16])
+	second[11] = 2
+	f.Add(uint8(0), second)
 	for kind, b := range [][]byte{journal, chain, snapshot, make([]byte, 100)} {
 		f.Add(uint8(kind), b)
 	}
 	f.Fuzz(func(t *testing.T, kind uint8, b []byte) {
 		switch kind % 4 {
 		case 0:
-			for at := 16; at+120 <= len(b); at += 120 {
-				binary.BigEndian.PutUint32(b[at:], crc32.Checksum(b[at+4:at+120], castagnoli))
+			size := 120
+			if len(b) > 11 && b[11] == 2 {
+				size = 128
+			}
+			for at := 16; at+size <= len(b); at += size {
+				binary.BigEndian.PutUint32(b[at:], crc32.Checksum(b[at+4:at+size], castagnoli))
 			}
 		case 1, 2:
 			if len(b) >= 12 {

@@ -190,9 +190,17 @@ func readJournal(path string) (map[logKey]*journalState, error) {
 }
 
 func parseJournal(b []byte) (map[logKey]*journalState, error) {
-	const header, record = 16, 120
-	if len(b) < header || string(b[:8]) != "VARVEJNL" || binary.BigEndian.Uint32(b[8:]) != 1 {
-		return nil, errors.New("no journal of version 1")
+	const header, recordMark = 16, 3
+	if len(b) < header || string(b[:8]) != "VARVEJNL" {
+		return nil, errors.New("no journal")
+	}
+	record := 120
+	switch v := binary.BigEndian.Uint32(b[8:]); v {
+	case 1:
+	case 2: // a shared log is in use, which a store applies when it opens
+		record = 128
+	default:
+		return nil, fmt.Errorf("journal of version %d, 1 and 2 are known", v)
 	}
 	states := map[logKey]*journalState{}
 	for b = b[header:]; len(b) >= record; b = b[record:] {
@@ -205,6 +213,9 @@ func parseJournal(b []byte) (map[logKey]*journalState, error) {
 		var key logKey
 		copy(key.id[:], r[8:24])
 		key.index = i32(24)
+		if r[4] == recordMark {
+			continue
+		}
 		if r[4] == 2 {
 			delete(states, key)
 			continue

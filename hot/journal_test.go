@@ -1,0 +1,136 @@
+package hot
+
+import (
+	"testing"
+
+	"github.com/varvelog/varve/hot/vfs"
+)
+
+// cutJournal is a journal of version 2 in a data directory of its own.
+func cutJournal(t *testing.T, mem *vfs.Mem) *journal {
+	t.Helper()
+	if err := mem.MkdirAll("data"); err != nil {
+		t.Fatal(err)
+	}
+	j, _, err := openJournal(mem, "data")
+	if err == nil {
+		err = j.setVersion(journalVersionCut)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+// rereadJournal reads the journal as a start does.
+func rereadJournal(t *testing.T, fs vfs.FS) *journal {
+	t.Helper()
+	j, _, err := readJournal(fs, "data")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+func TestJournalGivesNoCutTwice(t *testing.T) {
+	mem := vfs.NewMem(1)
+	j := cutJournal(t, mem)
+	other := journalKey{index: 5}
+	var last uint32
+	give := func(k journalKey) {
+		t.Helper()
+		st := newPartitionState(3)
+		if st.cut = j.nextCut(); st.cut <= last {
+			t.Fatalf("cut %d after %d", st.cut, last)
+		}
+		last = st.cut
+		if err := j.put(k, st); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 6 { // past the rewrites that forget what is removed
+		give(keyOf(testPartition))
+		give(other)
+		if err := j.remove(other); err != nil {
+			t.Fatal(err)
+		}
+		j.mu.Lock()
+		err := j.rewriteLocked()
+		j.mu.Unlock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again := rereadJournal(t, mem)
+		if again.version != journalVersionCut || again.lastCut != last {
+			t.Fatalf("version %d, last cut %d, want 2 and %d", again.version, again.lastCut, last)
+		}
+		if got, want := *again.live[keyOf(testPartition)], *j.live[keyOf(testPartition)]; got != want {
+			t.Fatalf("%+v became %+v", want, got)
+		}
+		if len(again.live) != 1 {
+			t.Fatalf("%d logs, one was removed", len(again.live)-1)
+		}
+	}
+}
+
+func TestJournalIsOfVersionOneUnlessCutsCount(t *testing.T) {
+	mem := vfs.NewMem(2)
+	j := cutJournal(t, mem)
+	st := newPartitionState(3)
+	st.cut, st.recovery = j.nextCut(), 2
+	if err := j.put(keyOf(testPartition), st); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := j.close(); err != nil {
+		t.Fatal(err)
+	}
+	if again := rereadJournal(t, mem); again.version != journalVersionCut {
+		t.Fatalf("closed with version %d", again.version)
+	}
+	j, _, err := openJournal(mem, "data")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.abandon()
+	again := rereadJournal(t, mem)
+	want := st
+	want.cut = 0
+	if got := *again.live[keyOf(testPartition)]; again.version != journalVersion || got != want {
+		t.Fatalf("version %d, %+v; want 1, %+v", again.version, got, want)
+	}
+}
+
+// A program that knows version 1 alone must not take the file for its own.
+func TestJournalOfALaterVersionIsRefused(t *testing.T) {
+	b := (&journal{version: journalVersionCut + 1}).encodeLocked()
+	if err := (&journal{live: map[journalKey]*partitionState{}}).load(b); err == nil {
+		t.Fatal("read a journal of version 3")
+	}
+}
+
+func TestJournalStaysWhatItWasOnAFullDisk(t *testing.T) {
+	mem := vfs.NewMem(3)
+	j := cutJournal(t, mem)
+	if err := j.setVersion(journalVersion); err != nil {
+		t.Fatal(err)
+	}
+	st := newPartitionState(3)
+	if err := j.put(keyOf(testPartition), st); err != nil {
+		t.Fatal(err)
+	}
+	mem.SetCapacity(1)
+	if err := j.setVersion(journalVersionCut); !isDiskEnd(err) {
+		t.Fatalf("version 2 on a full disk: %v", err)
+	}
+	mem.SetCapacity(0)
+	st.logStart = 9
+	if err := j.put(keyOf(testPartition), st); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.sync(); err != nil {
+		t.Fatal(err)
+	}
+	if again := rereadJournal(t, mem); again.version != journalVersion || *again.live[keyOf(testPartition)] != st {
+		t.Fatalf("version %d, %+v", again.version, again.live[keyOf(testPartition)])
+	}
+}
