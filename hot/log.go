@@ -43,7 +43,6 @@ type Log struct {
 
 	appendMu     sync.Mutex // guards the following; held across the write
 	tail         *tail      // nil until needed
-	held         bool       // the journal knows that there are records
 	txnsUnsynced []*segment // with a transaction index that is not synced
 
 	stateMu   sync.Mutex // guards the following; never held across I/O
@@ -54,6 +53,7 @@ type Log struct {
 	sharing  *sharing // nil without a shared log; set by the syncer
 	newNames bool     // the directory has entries that are not synced
 
+	held      bool          // the journal knows that there are records; guarded by appendMu
 	rederived uint32        // how often producers were derived again after a repair; guarded by maintMu
 	doubtful  atomic.Bool   // Log.Doubtful
 	deleted   atomic.Bool   // the partition was deleted
