@@ -65,11 +65,7 @@ const urlHelp = "known forms: file:///folder, s3://bucket/prefix?region=…&endp
 func ParseURL(raw string) (Config, error) {
 	c, err := parseURL(raw)
 	if err != nil {
-		told := redactURL(raw)
-		if len(told) > urlToldMax {
-			told = told[:urlToldMax] + "…"
-		}
-		return Config{}, fmt.Errorf("%w %q: %w; %s", ErrInvalidURL, told, err, urlHelp)
+		return Config{}, fmt.Errorf("%w %q: %w; %s", ErrInvalidURL, redactURL(raw), err, urlHelp)
 	}
 	return c, nil
 }
@@ -77,7 +73,7 @@ func ParseURL(raw string) (Config, error) {
 const (
 	urlBytesMax = 8 << 10 // room for the longest path, and its escapes
 	paramsMax   = 16      // several times what any scheme knows
-	urlToldMax  = 512     // bytes of a URL that an error repeats
+	urlToldMax  = 1 << 10 // bytes of the longest URL that an error repeats
 )
 
 func parseURL(raw string) (Config, error) {
@@ -315,13 +311,12 @@ func checkEndpoint(v string) (string, error) {
 
 // redactURL hides what may be a password before a URL is shown.
 func redactURL(raw string) string {
+	if len(raw) > urlToldMax {
+		return beforeName(raw) // escaping all of it takes several times its bytes
+	}
 	u, err := url.Parse(raw)
-	if err != nil || len(raw) > urlBytesMax {
-		// Where credentials would be is not known, so only what is before them is told.
-		if scheme, _, ok := strings.Cut(raw, "://"); ok {
-			return shorten(scheme) + "://…"
-		}
-		return shorten(raw)
+	if err != nil {
+		return beforeName(raw)
 	}
 	if u.User != nil {
 		u.User = url.User("xxxxx")
@@ -341,4 +336,13 @@ func redactURL(raw string) string {
 		u.RawQuery = q.Encode()
 	}
 	return u.String()
+}
+
+// beforeName is what of a URL can be told when it is not known where in it
+// credentials are.
+func beforeName(raw string) string {
+	if scheme, _, ok := strings.Cut(raw, "://"); ok {
+		return shorten(scheme) + "://…"
+	}
+	return shorten(raw)
 }
