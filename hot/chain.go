@@ -1,6 +1,8 @@
 package hot
 
 import (
+	"errors"
+
 	"github.com/varvelog/varve/hot/batch"
 	"github.com/varvelog/varve/hot/lineage"
 )
@@ -8,13 +10,36 @@ import (
 // The leader-epoch chain read off the batches, when its file is missing or
 // damaged. What of the log is damaged, too, is passed: the log must open. But when
 // an epoch begins right behind damage nobody here knows where in there it did.
-// Such a chain is not written down, denies nobody anything, and is made again once
-// nothing is damaged.
+// Such a chain denies nobody anything, and is made again once nothing is damaged. It
+// is the best there is, so it is written down like any other; that it is doubtful the
+// journal says, durably before.
 
 // Doubtful says that the chain was read off batches of which some are damaged,
 // and that an epoch may have begun earlier than it says, or is missing in it. It
 // is not to be compared with another log's but for the latest epoch.
 func (l *Log) Doubtful() bool { return l.doubtful.Load() }
+
+// journal records a state of the log. Doubt goes with what makes the next start end
+// it, for that derives again what lacks the damage.
+func (l *Log) journal(st partitionState) error {
+	if st.doubtful = l.doubtful.Load(); st.doubtful {
+		st.lacks = l.lacks()
+	}
+	return l.store.journal.put(keyOf(l.part), st)
+}
+
+// noteDoubt makes durable that the chain is doubtful, if it is, before it is
+// written down. It needs maintMu.
+func (l *Log) noteDoubt() error {
+	if !l.doubtful.Load() {
+		return nil
+	}
+	st, _ := l.store.journal.state(keyOf(l.part))
+	if st.doubtful {
+		return l.store.journal.sync()
+	}
+	return errors.Join(l.journal(st), l.store.journal.sync())
+}
 
 // chainOn reads the epochs of what lies below end off the local batches, past
 // what is damaged.

@@ -40,7 +40,7 @@ func (l *Log) capture(closing bool) (*checkpointed, error) {
 		// Nothing was appended since the log was opened; offsets may have moved.
 		l.saved.highWatermark, l.saved.hadEpoch = l.watermark()
 		l.saved.logStart, l.saved.lacks = l.offsets.logStart.Load(), l.lacks()
-		return nil, l.store.journal.put(keyOf(l.part), l.saved)
+		return nil, l.journal(l.saved)
 	}
 	end, cuts := l.offsets.capture()
 	snapshot, err := l.snapshotLocked(end)
@@ -131,7 +131,7 @@ func (l *Log) commit(c *checkpointed) error {
 	c.state.cleanPoint = l.saved.cleanPoint
 	c.state.lacks = l.lacks()
 	l.saved = c.state
-	if err := l.store.journal.put(keyOf(l.part), l.saved); err != nil {
+	if err := l.journal(l.saved); err != nil {
 		return l.fail("writing the journal", err)
 	}
 	l.snapAt.Store(c.state.snapshot)
@@ -237,8 +237,11 @@ func decodeEpochs(b []byte) (lineage.Chain, error) {
 // temporary file, which the caller syncs before renameEpochs: the old one may
 // have what no batch tells any more. It needs maintMu.
 func (l *Log) saveEpochs(c lineage.Chain, bulk bool) error {
-	if len(c) == 0 || c.Equal(l.epochs) || l.doubtful.Load() {
+	if len(c) == 0 || c.Equal(l.epochs) {
 		return nil
+	}
+	if err := l.noteDoubt(); err != nil {
+		return err
 	}
 	path, b := filepath.Join(l.dir, epochsName), encodeEpochs(c)
 	if bulk {
@@ -254,7 +257,7 @@ func (l *Log) saveEpochs(c lineage.Chain, bulk bool) error {
 // renameEpochs puts what saveEpochs left in its place and says whether it did.
 // It needs maintMu.
 func (l *Log) renameEpochs(c *checkpointed) (bool, error) {
-	if !l.stands(c) || len(c.chain) == 0 || c.chain.Equal(l.epochs) || l.doubtful.Load() {
+	if !l.stands(c) || len(c.chain) == 0 || c.chain.Equal(l.epochs) {
 		return false, nil
 	}
 	path := filepath.Join(l.dir, epochsName)

@@ -58,7 +58,7 @@ func (l *Log) setCleanPoint(to int64) error {
 		return err
 	}
 	l.saved.cleanPoint = min(to, l.offsets.end.Load())
-	if err := l.store.journal.put(keyOf(l.part), l.saved); err != nil {
+	if err := l.journal(l.saved); err != nil {
 		return l.fail("writing the journal", err)
 	}
 	return nil

@@ -28,8 +28,9 @@ import (
 //	     0    4  CRC-32C of the bytes from 4 on
 //	     4    1  kind: 1 state, 2 removed, 3 highest cut given (version 2; all
 //	             fields but the cut are 0)
-//	     5    1  flags: 1 records were appended to the log (held.go); a program that
-//	             does not know a flag drops it
+//	     5    1  flags: 1 records were appended to the log (held.go), 2 the
+//	             leader-epoch chain is doubtful (chain.go); a program that does not
+//	             know a flag drops it
 //	     6    2  reserved, 0
 //	     8   16  topic id
 //	    24    4  partition
@@ -71,7 +72,8 @@ const (
 	recordRemoved byte = 2
 	recordCut     byte = 3
 
-	journalHeld byte = 1 // format: do not renumber
+	journalHeld     byte = 1 // format: do not renumber
+	journalDoubtful byte = 2
 )
 
 // journalKey names a partition.
@@ -99,6 +101,7 @@ type partitionState struct {
 	hadEpoch      int32  // of a log that has lost its end (Log.Lost), NoEpoch otherwise
 	cut           uint32 // 0 in a journal of version 1
 	held          bool   // records were appended
+	doubtful      bool   // Log.Doubtful
 }
 
 func newPartitionState(start int64) partitionState {
@@ -121,6 +124,9 @@ func appendJournalRecord(dst []byte, version uint32, kind byte, k journalKey, s 
 	flags := byte(0)
 	if s.held {
 		flags = journalHeld
+	}
+	if s.doubtful {
+		flags |= journalDoubtful
 	}
 	dst = append(dst, 0, 0, 0, 0, kind, flags, 0, 0)
 	dst = append(dst, k.id[:]...)
@@ -169,6 +175,7 @@ func parseJournalRecord(b []byte) (kind byte, k journalKey, s partitionState, ok
 		localStart:    i64(112),
 		hadEpoch:      int32(binary.BigEndian.Uint32(b[68:])) - 1,
 		held:          b[5]&journalHeld != 0,
+		doubtful:      b[5]&journalDoubtful != 0,
 	}
 	if len(b) > journalRecordSize {
 		s.cut = uint32(i64(journalRecordSize))

@@ -271,7 +271,7 @@ func (l *Log) AssignEpoch(epoch int32) error {
 	}
 	l.saved.epoch = *l.latest.Load()
 	l.saved.epochs = uint32(len(*l.chain.Load()))
-	if err := l.store.journal.put(keyOf(l.part), l.saved); err != nil {
+	if err := l.journal(l.saved); err != nil {
 		return l.fail("writing the journal", err)
 	}
 	return nil

@@ -255,7 +255,7 @@ func (s *Store) journalWatermarks() {
 		}
 		if hw, epoch := l.watermark(); hw != l.saved.highWatermark || epoch != l.saved.hadEpoch {
 			l.saved.highWatermark, l.saved.hadEpoch = hw, epoch
-			if err := l.store.journal.put(keyOf(l.part), l.saved); err != nil {
+			if err := l.journal(l.saved); err != nil {
 				l.maintMu.Unlock()
 				s.failAll("writing the journal", err)
 				return

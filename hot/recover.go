@@ -64,6 +64,7 @@ func (s *Store) openLog(p topic.Partition, c LogConfig, dirName string, exists b
 		}
 	}
 	l.partial.Store(partialOf(state.lacks))
+	l.doubtful.Store(state.doubtful)
 	l.held = state.held
 	if err := l.load(state, known && exists, segs); err != nil {
 		return nil, fmt.Errorf("open partition %s: %w", p, err)
@@ -71,7 +72,7 @@ func (s *Store) openLog(p topic.Partition, c LogConfig, dirName string, exists b
 	l.completeAtOpen()
 	if !known && exists && l.Err() == nil {
 		// What is written for it into the shared log names its cut.
-		if err := s.journal.put(keyOf(p), l.saved); err != nil {
+		if err := l.journal(l.saved); err != nil {
 			return nil, fmt.Errorf("open partition %s: %w", p, err)
 		}
 	}
@@ -92,7 +93,7 @@ func (l *Log) create(had int64, hadEpoch int32) error {
 	st.highWatermark, st.hadEpoch = had, hadEpoch
 	// A log that is begun anew under the same id is another one.
 	st.cut = l.store.journal.nextCut()
-	return l.store.journal.put(keyOf(l.part), st)
+	return l.journal(st)
 }
 
 // listSegments reads the directory's names, tidies what a crash left behind
@@ -248,7 +249,7 @@ func (l *Log) restartAt(st partitionState, floor int64) error {
 		return err
 	}
 	// The journal goes first: a crash from here on comes back to here.
-	if err := errors.Join(l.store.journal.put(keyOf(l.part), next), l.store.journal.sync()); err != nil {
+	if err := errors.Join(l.journal(next), l.store.journal.sync()); err != nil {
 		return err
 	}
 	if err := l.replaceAll(floor, next.snapshot); err != nil {
@@ -306,6 +307,7 @@ type recovery struct {
 	ps    *producers
 	chain lineage.Chain
 	next  int64 // offset expected next, at least
+	blind bool  // what lies before the next batch was passed, as damaged
 }
 
 // recover scans from the recovery point to the end, cuts the tail at the
@@ -498,6 +500,7 @@ func (r *recovery) segment(i int, from int64, last bool) (more bool, err error) 
 		// A footer says every byte was synced: this is damage, not a tail.
 		seg.damaged(end, bad)
 		l.passed(r.next)
+		r.blind = true
 		seg.size.Store(size)
 		seg.set(segSealed | segSynced | segTrusted)
 		r.next = segs[i+1].base
@@ -525,11 +528,8 @@ func (r *recovery) passDamage(seg *segment, f vfs.File, x *indexer, at, size int
 		ranges = append(ranges, badRange{start: r.next, end: first, from: end, to: to})
 		x.pos, x.next, r.next = to, first, first
 		x.pending = r.log.config.Load().IndexIntervalBytes + 1
-		before := r.chain.Latest()
+		r.blind = true
 		end, bad = r.scan(seg, f, x, to, size, txns)
-		if r.chain.EpochAt(first) != before {
-			r.log.doubtful.Store(true) // it began somewhere in what is damaged
-		}
 	}
 	if len(ranges) > 0 {
 		r.log.passed(ranges[0].start)
@@ -628,6 +628,10 @@ func (r *recovery) scan(seg *segment, f vfs.File, x *indexer, from, size int64, 
 		}
 		x.add(b, pos)
 		r.next = b.NextOffset()
+		if r.blind && b.LeaderEpoch() > r.chain.Latest() {
+			r.log.doubtful.Store(true) // it began somewhere in what is damaged
+		}
+		r.blind = false
 		if b.LeaderEpoch() > r.chain.Latest() {
 			r.chain = r.chain.Assign(b.LeaderEpoch(), b.BaseOffset())
 		}

@@ -117,7 +117,7 @@ func (l *Log) noteLacks() error {
 	if l.saved.lacks = l.lacks(); l.saved.lacks == 0 {
 		return nil
 	}
-	if err := errors.Join(l.store.journal.put(keyOf(l.part), l.saved), l.store.journal.sync()); err != nil {
+	if err := errors.Join(l.journal(l.saved), l.store.journal.sync()); err != nil {
 		return l.failUnlessFull("writing the journal", err)
 	}
 	return nil
@@ -210,7 +210,7 @@ func (l *Log) deriveOn(ps *producers, at int64, fresh bool, aborted []batch.Abor
 	}
 	// The journal may say that there was no producer.
 	l.saved.snapshot, l.saved.firstUnstable = 0, -1
-	if err := errors.Join(l.store.journal.put(keyOf(l.part), l.saved), l.store.journal.sync()); err != nil {
+	if err := errors.Join(l.journal(l.saved), l.store.journal.sync()); err != nil {
 		return l.fail("writing the journal", err)
 	}
 	above := at
@@ -262,7 +262,7 @@ func (l *Log) deriveOn(ps *producers, at int64, fresh bool, aborted []batch.Abor
 	l.partial.Store(0)
 	// Not synced: at worst a start derives once more.
 	l.saved.lacks = 0
-	if err := l.store.journal.put(keyOf(l.part), l.saved); err != nil {
+	if err := l.journal(l.saved); err != nil {
 		return l.fail("writing the journal", err)
 	}
 	return l.needTailLocked() // for a checkpoint to find

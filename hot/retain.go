@@ -41,7 +41,7 @@ func (l *Log) advanceStart(off int64) (moved bool, err error) {
 	}
 	l.passedBelow(off)
 	l.saved.logStart = off
-	if err := errors.Join(l.store.journal.put(keyOf(l.part), l.saved), l.store.journal.sync()); err != nil {
+	if err := errors.Join(l.journal(l.saved), l.store.journal.sync()); err != nil {
 		return false, l.failUnlessFull("writing the journal", err)
 	}
 	l.offsets.update(func(o *Offsets) {
@@ -225,7 +225,7 @@ func (l *Log) dropFirst(n int) (Retained, error) {
 			return r, err
 		}
 		r.LogStartMoved = true
-	} else if err := errors.Join(l.store.journal.put(keyOf(l.part), l.saved), l.store.journal.sync()); err != nil {
+	} else if err := errors.Join(l.journal(l.saved), l.store.journal.sync()); err != nil {
 		return r, l.failUnlessFull("writing the journal", err)
 	}
 	// The start moves first: whoever finds the shorter list finds the new start

@@ -47,7 +47,7 @@ func (l *Log) dropEpochsLocked(off int64) error {
 	}
 	l.setChain(kept)
 	l.saved.epoch, l.saved.epochs = *l.latest.Load(), uint32(len(kept))
-	if err := errors.Join(l.store.journal.put(keyOf(l.part), l.saved), l.store.journal.sync()); err != nil {
+	if err := errors.Join(l.journal(l.saved), l.store.journal.sync()); err != nil {
 		return l.fail("writing the journal", err)
 	}
 	if err := l.saveEpochs(kept, false); err != nil {
@@ -93,7 +93,7 @@ func (l *Log) truncateLocked(off int64) error {
 	}
 	st.cut = l.store.journal.nextCut()
 	l.saved = st
-	if err := errors.Join(l.store.journal.put(keyOf(l.part), st), l.store.journal.sync()); err != nil {
+	if err := errors.Join(l.journal(st), l.store.journal.sync()); err != nil {
 		return l.fail("writing the journal", err)
 	}
 	// Epochs of batches that are still there are read off them again.
@@ -215,6 +215,7 @@ func (l *Log) dropBeyond(i int, pos, off int64) error {
 	l.stateMu.Unlock()
 	if l.partial.Load() > off {
 		l.partial.Store(0) // what was passed went with the rest
+		l.doubtful.Store(false)
 	}
 	err = ErrCorrupt
 	if l.partial.Load() > 0 && !l.damagedBut(nil) {
@@ -303,7 +304,7 @@ func (l *Log) ResetTo(off int64, chain lineage.Chain, snapshot []byte) error {
 		return err
 	}
 	l.saved.cut = l.store.journal.nextCut()
-	if err := errors.Join(l.store.journal.put(keyOf(l.part), l.saved), l.store.journal.sync()); err != nil {
+	if err := errors.Join(l.journal(l.saved), l.store.journal.sync()); err != nil {
 		return l.fail("writing the journal", err)
 	}
 	st := newPartitionState(off)
@@ -343,7 +344,7 @@ func (l *Log) ResetTo(off int64, chain lineage.Chain, snapshot []byte) error {
 	l.offsets.cut(edge{off, off, 0}, uint64(st.cut))
 	l.offsets.update(func(o *Offsets) { *o = Offsets{st.logStart, off, off, off} })
 	l.hw.Store(off)
-	if err := errors.Join(l.store.journal.put(keyOf(l.part), st), l.store.journal.sync()); err != nil {
+	if err := errors.Join(l.journal(st), l.store.journal.sync()); err != nil {
 		return l.fail("writing the journal", err)
 	}
 	l.stateMu.Lock()
@@ -428,7 +429,7 @@ func (l *Log) voidShared() error {
 		return err
 	}
 	l.saved.cut = l.store.journal.nextCut()
-	if err := l.store.journal.put(keyOf(l.part), l.saved); err != nil {
+	if err := l.journal(l.saved); err != nil {
 		return l.fail("writing the journal", err)
 	}
 	// Before the record is known to be durable: a round that names the number
