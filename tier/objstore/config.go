@@ -71,9 +71,10 @@ func ParseURL(raw string) (Config, error) {
 }
 
 const (
-	urlBytesMax = 8 << 10 // room for the longest path, and its escapes
-	paramsMax   = 16      // several times what any scheme knows
-	urlToldMax  = 1 << 10 // bytes of the longest URL that an error repeats
+	urlBytesMax   = 8 << 10 // room for the longest path, and its escapes
+	paramsMax     = 16      // several times what any scheme knows
+	paramBytesMax = 64      // of a name that is compared with what is known
+	urlToldMax    = 1 << 10 // bytes of the longest URL that an error repeats
 )
 
 func parseURL(raw string) (Config, error) {
@@ -220,12 +221,14 @@ func parseParams(u *url.URL, known map[string]func(string) error) error {
 }
 
 func unknownParam(name, scheme string, known map[string]func(string) error) error {
-	if strings.Contains(strings.ToLower(name), "key") || strings.Contains(strings.ToLower(name), "secret") {
+	lower := strings.ToLower(name[:min(len(name), paramBytesMax)])
+	if strings.Contains(lower, "key") || strings.Contains(lower, "secret") {
 		return fmt.Errorf("unknown parameter %s; credentials come from the AWS chain, for example AWS_ACCESS_KEY_ID", shorten(name))
 	}
+	names := slices.Sorted(mapKeys(known))
 	best, bestDistance := "", 4
-	for _, k := range slices.Sorted(mapKeys(known)) {
-		if d := editDistance(strings.ToLower(name), k); d < bestDistance {
+	for _, k := range names {
+		if d := editDistance(lower, k); d < bestDistance {
 			best, bestDistance = k, d
 		}
 	}
@@ -235,7 +238,7 @@ func unknownParam(name, scheme string, known map[string]func(string) error) erro
 	case len(known) == 0:
 		return fmt.Errorf("unknown parameter %s; %s URLs have none", shorten(name), scheme)
 	}
-	return fmt.Errorf("unknown parameter %s; known are %s", shorten(name), strings.Join(slices.Sorted(mapKeys(known)), ", "))
+	return fmt.Errorf("unknown parameter %s; known are %s", shorten(name), strings.Join(names, ", "))
 }
 
 func mapKeys[V any](m map[string]V) func(func(string) bool) {
