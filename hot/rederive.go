@@ -72,6 +72,10 @@ func partialOf(lacks uint32) int64 {
 // batches that are damaged: a repeat of what lies there is not known as one.
 func (l *Log) Incomplete() bool { return l.partial.Load() > 0 }
 
+// IncompleteFrom is the first offset that was derived without, or one before it; 0
+// when nothing is known to be.
+func (l *Log) IncompleteFrom() int64 { return max(l.partial.Load()-1, 0) }
+
 // Complete derives again what was derived without batches that were damaged. It is
 // an error, and nothing changes, when there is damage still, but for what lies
 // below the log start. Repairs, truncation and retention see to it by

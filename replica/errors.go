@@ -41,8 +41,8 @@ var (
 	// ErrMovedToTiered is returned to a replica whose fetch offset is below the local log start and only in the bucket.
 	ErrMovedToTiered = errors.New("replica: offset moved to tiered storage")
 	// ErrOffsetNotAvailable is returned when a new leader's high watermark has not yet reached the start of its epoch, so that
-	// the latest offset is not known (KIP-207).
-	ErrOffsetNotAvailable = errors.New("replica: the high watermark has not reached the start of the leader epoch")
+	// the latest offset is not known (KIP-207), and while damage hides where an epoch ended.
+	ErrOffsetNotAvailable = errors.New("replica: the offset is not known yet")
 	// ErrUnsupportedTimestamp is returned when ListOffsets asks for a negative timestamp that has no meaning.
 	ErrUnsupportedTimestamp = errors.New("replica: no such special timestamp")
 	// ErrRemoteUnavailable is returned when the bucket could not answer for offsets that the partition does hold; trying again

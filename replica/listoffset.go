@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/varvelog/varve/hot"
 	"github.com/varvelog/varve/tier"
@@ -234,14 +235,16 @@ func ignoreEmpty(err error) error {
 }
 
 // EndOffsetForEpoch answers OffsetForLeaderEpoch: the largest epoch not above the one asked for, and where it ended. (-1, -1)
-// when that is not known.
+// when there is none: for a consumer that means that what it has read is gone. While damage may hide the end it is
+// ErrOffsetNotAvailable, and clients ask again. Once it is sure that nobody has what is damaged, the latest offset at which the epoch
+// may have ended is the answer: it takes no position for one in records that are gone.
 func (p *Partition) EndOffsetForEpoch(currentEpoch, epoch int32) (int32, int64, error) {
 	if err := p.admit(currentEpoch); err != nil {
 		return NoEpoch, NoOffset, err
 	}
-	found, end := p.log.Lineage().EndOffsetFor(epoch, p.log.Offsets().End)
-	if p.log.Doubtful() && found != p.log.LatestEpoch() {
-		return NoEpoch, NoOffset, nil // until the damage that hides where the epoch ended is mended
+	found, end, doubtful := p.epochEnd(epoch, p.log.Offsets().End, math.MaxInt64)
+	if doubtful && !p.damage.verdict.Load().holds(p) {
+		return NoEpoch, NoOffset, ErrOffsetNotAvailable
 	}
 	return found, end, nil
 }

@@ -19,6 +19,8 @@ type Partition struct {
 	log    *hot.Log
 	remote *tier.Remote // nil without a store
 	opened int64        // wall clock, milliseconds
+	// openedEnd is where the log ended then.
+	openedEnd int64
 
 	role     atomic.Pointer[role]
 	settings atomic.Pointer[settings]

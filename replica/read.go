@@ -195,16 +195,40 @@ func (p *Partition) admit(currentEpoch int32) error {
 }
 
 // diverging compares the reader's last record with this log's lineage (KIP-595's check, for consumers and replicas alike).
+//
+// Damage may hide whether the two agree. A replica waits until it is mended, or it would have other records than this log in there.
+// A consumer goes on: what it could be told too late is only that an unclean election has taken what it read.
 func (p *Partition) diverging(r ReadRequest, o hot.Offsets) (*Diverging, error) {
-	epoch, end := p.log.Lineage().EndOffsetFor(r.LastFetchedEpoch, o.End)
-	if p.log.Doubtful() && epoch != NoEpoch && epoch != p.log.LatestEpoch() {
-		return nil, ErrOffsetNotAvailable // until the damage that hides where the epoch ended is mended
-	}
+	epoch, end, doubtful := p.epochEnd(r.LastFetchedEpoch, o.End, r.Offset)
 	switch {
+	case doubtful && r.ReplicaID >= 0:
+		return nil, ErrOffsetNotAvailable
+	case doubtful:
+		return nil, nil
 	case epoch == NoEpoch || end == NoOffset || r.Offset < o.LogStart:
 		return nil, ErrOffsetOutOfRange
 	case epoch < r.LastFetchedEpoch || end < r.Offset:
 		return &Diverging{Epoch: epoch, EndOffset: end}, nil
 	}
 	return nil, nil
+}
+
+// epochEnd is the largest epoch not above the one asked for and where it ended, as far as this log knows. doubtful says that damage may
+// hide an earlier end, or an epoch nearer to the one asked for, from who has what lies below at. It hides neither from who
+// asks from below it, nor what was written since the log was opened.
+func (p *Partition) epochEnd(epoch int32, logEnd, at int64) (found int32, end int64, doubtful bool) {
+	for {
+		before := p.log.Doubtful()
+		found, end = p.log.Lineage().EndOffsetFor(epoch, logEnd)
+		from := p.log.IncompleteFrom()
+		doubtful = found != NoEpoch && found != p.log.LatestEpoch() && min(end, at) > from && p.mayBeHidden(end)
+		if p.log.Doubtful() == before { // else it was settled meanwhile, or read for the first time
+			return found, end, doubtful && before
+		}
+	}
+}
+
+// mayBeHidden says of a doubtful lineage whether an epoch that begins at an offset there may begin earlier.
+func (p *Partition) mayBeHidden(start int64) bool {
+	return start < p.openedEnd || start == p.openedEnd && slices.ContainsFunc(p.log.Damaged(), func(d hot.Damage) bool { return d.Start < start && start <= d.End })
 }

@@ -218,7 +218,7 @@ func (m *Manager) open(id topic.Partition, set *settings, others bool) (*Partiti
 	if err != nil {
 		return nil, err
 	}
-	p := &Partition{id: id, name: id.String(), m: m, log: log, opened: now()}
+	p := &Partition{id: id, name: id.String(), m: m, log: log, opened: now(), openedEnd: log.Offsets().End}
 	if m.deps.Archive != nil {
 		p.remote = m.deps.Archive.Partition(id)
 	}
