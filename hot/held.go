@@ -14,11 +14,8 @@ func (l *Log) holdLocked(epoch int32, at int64) error {
 	if l.held {
 		return nil
 	}
-	if s := l.store; s.newDirs.Swap(false) {
-		if err := s.fs.SyncDir(s.config.Dir); err != nil {
-			s.newDirs.Store(true)
-			return l.fail("syncing the data directory", err)
-		}
+	if err := l.store.syncNewDirs(); err != nil {
+		return l.failUnlessFull("syncing the data directory", err)
 	}
 	var err error
 	if l.held, err = l.store.journal.hold(keyOf(l.part), lineage.Entry{Epoch: epoch, Start: at}); err != nil {

@@ -88,7 +88,7 @@ func (l *Log) create(had int64, hadEpoch int32) error {
 			return err
 		}
 	}
-	l.store.newDirs.Store(true)
+	l.store.newDir()
 	st := newPartitionState(0)
 	st.highWatermark, st.hadEpoch = had, hadEpoch
 	// A log that is begun anew under the same id is another one.

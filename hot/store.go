@@ -36,7 +36,7 @@ type Store struct {
 	unsure map[journalKey]struct{}
 
 	space     space
-	newDirs   atomic.Bool // the data directory has entries that are not synced
+	names     dirNames
 	failed    atomic.Pointer[error]
 	onSealed  atomic.Pointer[func(*Log)]
 	onDamaged atomic.Pointer[func(*Log)]
@@ -330,7 +330,7 @@ func (s *Store) Delete(p topic.Partition) error {
 	delete(s.logs, k)
 	delete(s.onDisk, k)
 	s.mu.Unlock()
-	if err := s.fs.SyncDir(s.config.Dir); err != nil {
+	if err := s.syncNames(); err != nil {
 		return fmt.Errorf("delete partition %s: %w", p, err)
 	}
 	s.removeLater(from+deleteSuffix, 0)
@@ -357,7 +357,10 @@ func (s *Store) SetAside(p topic.Partition, c LogConfig) (*Log, error) {
 	}
 	// The journal's record stays: a crash from here on finds no directory, and
 	// the next start knows what is missing.
-	if err := errors.Join(s.fs.Rename(from, to), s.fs.SyncDir(s.config.Dir)); err != nil {
+	if err := s.fs.Rename(from, to); err != nil {
+		return nil, fmt.Errorf("set aside %s: %w", p, err)
+	}
+	if err := s.syncNames(); err != nil {
 		return nil, fmt.Errorf("set aside %s: %w", p, err)
 	}
 	s.logger.Error("directory of a damaged log is set aside", "topic", p.Topic, "partition", p.Index, "dir", to, "err", slot.log.Err())

@@ -199,8 +199,7 @@ func (y *syncer) sync(logs []*Log, inPlace bool) {
 	}
 	if err == nil {
 		if files+dirs > y.store.config.SyncFilesMax {
-			y.store.newDirs.Store(false)
-			if err = y.store.fs.SyncFS(y.store.config.Dir); err == nil {
+			if err = y.store.syncFS(); err == nil {
 				y.confirmBehind()
 			}
 		} else {
@@ -270,10 +269,8 @@ func (y *syncer) syncFiles() error {
 	if !slices.ContainsFunc(y.spans, func(s syncSpan) bool { return !s.shared }) {
 		return nil
 	}
-	if y.store.newDirs.Swap(false) {
-		if err := y.store.fs.SyncDir(y.store.config.Dir); err != nil {
-			return err
-		}
+	if err := y.store.syncNewDirs(); err != nil {
+		return err
 	}
 	if len(y.spans) == 1 && !y.spans[0].shared {
 		y.spans[0].err = y.syncSpan(&y.spans[0])

@@ -333,10 +333,8 @@ func (l *Log) ResetTo(off int64, chain lineage.Chain, snapshot []byte) error {
 		}
 	}
 	// The end counts as durable at once, so the directory must be there.
-	if l.store.newDirs.Swap(false) {
-		if err := l.store.fs.SyncDir(l.store.config.Dir); err != nil {
-			return l.fail("resetting", err)
-		}
+	if err := l.store.syncNewDirs(); err != nil {
+		return l.fail("resetting", err)
 	}
 	l.saved, l.spare = st, st.snapshot
 	l.partial.Store(0) // what it was about is gone
