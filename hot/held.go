@@ -34,8 +34,9 @@ func (j *journal) hold(k journalKey, e lineage.Entry) (done bool, err error) {
 		return ok, j.failed
 	}
 	s.held = true
-	if e.Epoch > s.epoch.Epoch {
-		s.epoch, s.epochs = e, max(s.epochs, 1)
+	// The latest of several is the next checkpoint's to write: it takes the place of the one that is here alone.
+	if s.epoch.Epoch < 0 && e.Epoch >= 0 {
+		s.epoch, s.epochs = e, 1
 	}
 	return true, j.appendLocked(recordState, k, s)
 }

@@ -1,9 +1,12 @@
 package hot
 
 import (
+	"errors"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/varvelog/varve/hot/lineage"
 	"github.com/varvelog/varve/hot/vfs"
 )
 
@@ -93,5 +96,54 @@ func TestDirectoryThatNeverHeldRecordsIsNotMissed(t *testing.T) {
 	}
 	if gone == 0 {
 		t.Fatal("the directory was durable from the beginning")
+	}
+}
+
+// TestFirstRecordOfALaterEpochLeavesTheEarlierOne stops a follower after its first append was refused by the disk, or was not durable:
+// of a log whose journal does not say yet that it got records, because an earlier release wrote it, or because it begins anew.
+func TestFirstRecordOfALaterEpochLeavesTheEarlierOne(t *testing.T) {
+	for _, reset := range []bool{false, true} {
+		mem := vfs.NewMem(1)
+		faults := vfs.NewFaults(mem)
+		s := openStore(t, faults, "data", rarely)
+		l := openLog(t, s)
+		want := lineage.Chain{{Epoch: 0, Start: 0}}
+		if reset {
+			if err := l.ResetTo(100, want, nil); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			followEpoch(t, l, 0, 5)
+			closeStore(t, s)
+			s = openStore(t, faults, "data", rarely)
+			st := s.journal.live[keyOf(testPartition)]
+			st.held = false
+			if l = openLog(t, s); l.held {
+				t.Fatal("the journal says that there are records")
+			}
+		}
+		end := l.Offsets().End
+		faults.Inject(vfs.Rule{Ops: []vfs.Op{vfs.OpWrite}, Path: "*.log", Err: syscall.ENOSPC})
+		b := records(3, 40, 1)
+		b.SetBaseOffset(end)
+		b.SetLeaderEpoch(1)
+		if _, err := l.Append(b, AppendOptions{Origin: Follower, Now: 1}); !errors.Is(err, ErrDiskFull) {
+			t.Fatal(err)
+		}
+		s.Abandon()
+		for range 2 {
+			s = openStore(t, mem, "data", rarely)
+			l = openLog(t, s)
+			if got := l.Lineage(); !got.Equal(want) || l.Offsets().End != end {
+				t.Fatalf("reset %t: chain %v, end %d", reset, got, l.Offsets().End)
+			}
+			followEpoch(t, l, 1, 1)
+			if got := l.Lineage(); len(got) != 2 || got[0] != want[0] {
+				t.Fatalf("reset %t: chain %v", reset, got)
+			}
+			want = l.Lineage()
+			end = l.Offsets().End
+			closeStore(t, s)
+		}
 	}
 }
