@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/varvelog/varve/hot"
 	"github.com/varvelog/varve/hot/batch"
+	"github.com/varvelog/varve/hot/vfs"
+	"github.com/varvelog/varve/meta/topic"
 	"github.com/varvelog/varve/replica/isr"
 )
 
@@ -135,6 +139,56 @@ func TestLeaderConcludesNothingFromWhoCannotBeAsked(t *testing.T) {
 			c.wait("batches of producers to be taken", func() bool { return judged(p, 8) == nil })
 		})
 	}
+}
+
+// TestLeaderConcludesNothingFromADiskThatCannotBeRead has the last of the damage go while the disk does not read: what was derived without
+// it is still there.
+func TestLeaderConcludesNothingFromADiskThatCannotBeRead(t *testing.T) {
+	n := newNode(t)
+	faults := vfs.NewFaults(n.disk)
+	n.fs = faults
+	n.start()
+	defer n.stop()
+	id := topic.NewID()
+	p := n.want("events", id, 3, nil)
+	for range 10 {
+		n.produce(p, batch.None, record{ts: now(), value: strings.Repeat("x", 40)})
+	}
+	n.wait("the watermark", func() bool { return p.log.HighWatermark() == 10 })
+	n.hot.Abandon()
+	n.stopDead()
+	(&member{node: n}).rot(p, 5)
+	n.start()
+	p = n.want("events", id, 4, nil)
+	n.leads(p, 5, 5, 1, 1) // with another replica, which cannot be asked
+	asked := func(whom string) func() bool {
+		return func() bool { q := p.damage.asked.Load(); return q != nil && q.epoch == 5 && q.waits == whom }
+	}
+	p.lookAtDamage()
+	n.wait("the other replica to be waited for", asked("broker 2"))
+	n.must(judgedNot(p))
+
+	faults.Inject(vfs.Rule{Ops: []vfs.Op{vfs.OpRead}, Path: "*.log", Count: -1, Err: syscall.EIO})
+	if _, err := p.DeleteRecords(t.Context(), 6); err != nil {
+		t.Fatal(err)
+	}
+	last := p.damage.asked.Load()
+	n.wait("another round", func() bool { return len(p.noteDamage()) == 0 && p.damage.asked.Load() != last && asked(ownDisk)() })
+	if p.damage.verdict.Load().holds(p) {
+		t.Fatal("nobody was asked who could say")
+	}
+	n.must(judgedNot(p))
+	faults.Clear()
+	n.wait("the log to be whole", func() bool { return !p.log.Incomplete() })
+	n.must(judged(p, 7))
+}
+
+// judgedNot is an error when a batch of an unknown producer is taken.
+func judgedNot(p *Partition) error {
+	if err := judged(p, 7); !errors.Is(err, ErrNotLeader) {
+		return fmt.Errorf("it may be a repeat of what is not known: %w", err)
+	}
+	return nil
 }
 
 func TestMendersShareTheirRoom(t *testing.T) {

@@ -234,10 +234,13 @@ func gather(d hot.Damage, read func(at int64) ([]byte, error)) ([]byte, error) {
 }
 
 // complete has derived again what was derived without records that are whole by now, or gone. What retention has taken here may be
-// in the bucket still: then the producers are taken from there.
+// in the bucket still: then the producers are taken from there. What this broker's disk does not give now it may give later.
 func (p *Partition) complete(ctx context.Context) (waits []string, err error) {
-	if err = p.log.Complete(); !errors.Is(err, hot.ErrBelowLocal) {
-		return nil, err
+	switch err = p.log.Complete(); {
+	case err == nil:
+		return nil, nil
+	case !errors.Is(err, hot.ErrBelowLocal):
+		return []string{ownDisk}, err
 	}
 	start := p.log.Offsets().LocalStart
 	if !p.tiered() {
@@ -256,5 +259,8 @@ func (p *Partition) complete(ctx context.Context) (waits []string, err error) {
 	if err != nil {
 		return []string{"the bucket"}, err
 	}
-	return nil, p.log.CompleteFrom(at, producers, aborted)
+	if err = p.log.CompleteFrom(at, producers, aborted); err != nil {
+		return []string{ownDisk}, err
+	}
+	return nil, nil
 }
