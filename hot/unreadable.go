@@ -24,6 +24,7 @@ const (
 	unreadableMax   = 256                    // pages given up in one look: with more the disk is gone,
 	unreadableMin   = 16                     // or with half of the segment's, but for so few
 	unreadableLooks = int64(10_000)          // between two looks at a segment, ms
+	unreadableTime  = 10 * time.Second       // that failing reads may take in one look: more, and the disk is gone
 )
 
 // unreadable says whether an error is that of a disk which cannot give what was written.
@@ -57,12 +58,15 @@ type patient struct {
 	stop  <-chan struct{}
 	lost  []int64 // pages given up, by position
 	waits int
+	spent time.Duration // in reads that failed, and after them
 }
 
 // ReadAt implements vfs.File.
 func (f *patient) ReadAt(p []byte, off int64) (n int, err error) {
-	if n, err = f.File.ReadAt(p, off); !unreadable(err) {
-		return n, err
+	if !f.holds(off, off+int64(len(p))) {
+		if n, err = f.read(p, off); !unreadable(err) {
+			return n, err
+		}
 	}
 	for n = 0; n < len(p); {
 		at := off + int64(n)
@@ -79,12 +83,33 @@ func (f *patient) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, nil
 }
 
-// page reads within one page.
+// read is one read, and counts its time when it fails.
+func (f *patient) read(p []byte, off int64) (n int, err error) {
+	began := time.Now()
+	if n, err = f.File.ReadAt(p, off); unreadable(err) {
+		f.spent += time.Since(began)
+	}
+	return n, err
+}
+
+// holds says whether a page between two positions was given up: it is not asked for again.
+func (f *patient) holds(from, to int64) bool {
+	return slices.ContainsFunc(f.lost, func(page int64) bool { return page < to && from < page+unreadablePage })
+}
+
+// page reads within one page. A disk that takes its time to fail has tried again by itself: one page is given up all the
+// same, and when another one fails then the disk is gone.
 func (f *patient) page(p []byte, at int64) (n int, err error) {
 	page := at - at%unreadablePage
 	for tries := 0; tries < unreadableTries && !slices.Contains(f.lost, page); tries++ {
-		if n, err = f.File.ReadAt(p, at); !unreadable(err) {
+		if n, err = f.read(p, at); !unreadable(err) {
 			return n, err
+		}
+		if f.spent > unreadableTime {
+			if len(f.lost) > 0 {
+				return 0, fmt.Errorf("reads that failed took %v: %w", f.spent, err)
+			}
+			break
 		}
 		f.pause()
 	}
@@ -113,6 +138,7 @@ func (f *patient) pause() {
 	if f.waits++; f.waits > unreadableWaits {
 		return
 	}
+	f.spent += unreadablePause
 	timer := time.NewTimer(unreadablePause)
 	defer timer.Stop()
 	select {

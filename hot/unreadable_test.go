@@ -21,6 +21,7 @@ type pageFaults struct {
 	vfs.FS
 	mu   sync.Mutex
 	left map[string]int // tries that fail yet, by file and page; negative: all
+	slow time.Duration  // that a read takes to fail
 }
 
 func pageOf(name string, page int64) string { return fmt.Sprint(name, "#", page) }
@@ -51,6 +52,7 @@ func (f *pageFile) ReadAt(p []byte, off int64) (int, error) {
 	for page := off / unreadablePage; page*unreadablePage < off+int64(len(p)); page++ {
 		if n := f.d.left[pageOf(f.Name(), page)]; n != 0 {
 			f.d.left[pageOf(f.Name(), page)] = n - 1
+			<-time.After(f.d.slow)
 			return 0, &fs.PathError{Op: "read", Path: f.Name(), Err: syscall.EIO}
 		}
 	}
@@ -165,6 +167,40 @@ func TestReadThatFailsForAWhileIsNoDamage(t *testing.T) {
 					t.Fatalf("damage %+v, a reader gets %v", l.Damaged(), err)
 				}
 			})
+		})
+	}
+}
+
+// TestDiskThatTakesItsTimeToFailDoesNotHoldUpALook has every read of what is bad take seconds, of one page and of many.
+func TestDiskThatTakesItsTimeToFailDoesNotHoldUpALook(t *testing.T) {
+	for pages, damaged := range map[int64]int{1: 1, 10: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			d, s, l, sound := badDisk(t)
+			defer s.Abandon()
+			seg := l.list()[1]
+			for i := range pages {
+				d.fail(seg.path(logExt), 10+3*i, -1)
+			}
+			d.slow = 7 * time.Second
+			began := time.Now()
+			look, err := seg.lookThrough()
+			if took := time.Since(began); took > 30*time.Second || (err == nil) != (damaged > 0) || len(look.ranges) != damaged {
+				t.Fatalf("%d pages: a look of %v has found %+v: %v", pages, took, look.ranges, err)
+			}
+			if damaged == 0 {
+				if !unreadable(err) {
+					t.Fatal(err)
+				}
+				return
+			}
+			seg.damaged(look.ranges[0].from, errors.New("a look found it damaged"))
+			list := l.Damaged()
+			if len(list) != 1 || list[0].Bytes > 4*unreadablePage+20_000 {
+				t.Fatalf("damage is %+v", list)
+			}
+			if err := l.Repair(list[0], sound.between(list[0].Start, list[0].End)); err != nil || len(l.Damaged()) != 0 {
+				t.Fatalf("left is %+v: %v", l.Damaged(), err)
+			}
 		})
 	}
 }
