@@ -107,7 +107,8 @@ type Deps struct {
 	Logger *slog.Logger
 	// Boot names the run of the kernel, "" not known. What was written in the
 	// same run needs no sync to be there: then recovery takes no bad batch that
-	// has sound ones behind it for a tail that power loss has torn.
+	// has sound ones behind it for a tail that power loss has torn. It counts once
+	// every log that another run has left was opened.
 	Boot string
 }
 

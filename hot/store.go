@@ -28,8 +28,9 @@ type Store struct {
 	stats   Stats
 	clean   bool // the last close was clean: the journal says it all
 
-	brokerEpoch int64 // as found at Open
-	sameBoot    bool  // the directory was last used in this run of the kernel
+	brokerEpoch int64  // as found at Open
+	boot        string // names the run of the kernel
+	sameBoot    bool   // all logs were last used in it
 
 	// unsure are the logs that the journal does not know and the shared log had
 	// records of, which may have been durable; fixed at Open.
@@ -47,6 +48,9 @@ type Store struct {
 	onDisk map[journalKey]foundPartition
 	logs   map[journalKey]*logSlot
 	closed bool
+	// unopened are the logs that Open found and nobody has recovered in this run of
+	// the kernel; empty when the boot file is right.
+	unopened map[journalKey]struct{}
 
 	maint maintenance
 	stop  chan struct{} // ends maintenance
@@ -98,7 +102,11 @@ func Open(c Config, d Deps) (*Store, error) {
 		onDisk: map[journalKey]foundPartition{}, logs: map[journalKey]*logSlot{},
 		stop: make(chan struct{}), drain: make(chan struct{}), looks: make(chan struct{}, looksMax),
 	}
-	if err := errors.Join(s.load(), s.noteBoot(d.Boot)); err != nil {
+	err = s.load()
+	if err == nil {
+		err = s.readBoot(d.Boot)
+	}
+	if err != nil {
 		lock.Close()
 		return nil, err
 	}
@@ -259,15 +267,21 @@ func (s *Store) Log(p topic.Partition, c LogConfig) (*Log, error) {
 		return slot.log, slot.err
 	}
 	slot.log, slot.err = s.openLog(p, c, found.dir, exists)
+	last := false
 	s.mu.Lock()
 	if slot.err != nil {
 		delete(s.logs, k)
 	} else {
 		s.onDisk[k] = foundPartition{p, filepath.Base(slot.log.dir)}
+		// One that is offline is as it was.
+		last = slot.log.Err() == nil && s.recoveredLocked(k)
 	}
 	slot.ready = opened
 	s.mu.Unlock()
 	close(ready)
+	if last {
+		s.noteBoot()
+	}
 	return slot.log, slot.err
 }
 
@@ -329,9 +343,13 @@ func (s *Store) Delete(p topic.Partition) error {
 	s.mu.Lock()
 	delete(s.logs, k)
 	delete(s.onDisk, k)
+	last := s.recoveredLocked(k)
 	s.mu.Unlock()
 	if err := s.syncNames(); err != nil {
 		return fmt.Errorf("delete partition %s: %w", p, err)
+	}
+	if last {
+		s.noteBoot()
 	}
 	s.removeLater(from+deleteSuffix, 0)
 	return nil
