@@ -75,4 +75,9 @@ func TestDoubtIsOnlyWhereDamageHidesAnEpoch(t *testing.T) {
 			res.Records.Release()
 		}
 	}
+	for offset, want := range map[int64]int32{3: 3, 4: NoEpoch, 5: NoEpoch, 12: 9} {
+		if got, below := (&tierLog{p: p, epoch: 10}).EpochAt(offset); got != want || below {
+			t.Errorf("offset %d is of epoch %d (below: %t), want %d", offset, got, below, want)
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/varvelog/varve/hot"
 	"github.com/varvelog/varve/hot/batch"
+	"github.com/varvelog/varve/hot/lineage"
 )
 
 // Read returns what the local log holds from an offset on, as far as the reader may see. An offset that is only in the bucket
@@ -231,4 +232,16 @@ func (p *Partition) epochEnd(epoch int32, logEnd, at int64) (found int32, end in
 // mayBeHidden says of a doubtful lineage whether an epoch that begins at an offset there may begin earlier.
 func (p *Partition) mayBeHidden(start int64) bool {
 	return start < p.openedEnd || start == p.openedEnd && slices.ContainsFunc(p.log.Damaged(), func(d hot.Damage) bool { return d.Start < start && start <= d.End })
+}
+
+// lineageAt is the lineage of this log. hidden says that damage may hide the epoch of an offset.
+func (p *Partition) lineageAt(offset int64) (chain lineage.Chain, hidden bool) {
+	for {
+		before := p.log.Doubtful()
+		chain = p.log.Lineage()
+		from := p.log.IncompleteFrom()
+		if p.log.Doubtful() == before {
+			return chain, before && from <= offset && offset < p.openedEnd
+		}
+	}
 }

@@ -98,7 +98,10 @@ func (l *tierLog) Roll() error {
 
 // EpochAt implements tier.Log.
 func (l *tierLog) EpochAt(offset int64) (epoch int32, below bool) {
-	chain := l.p.log.Lineage()
+	chain, hidden := l.p.lineageAt(offset)
+	if hidden {
+		return NoEpoch, false
+	}
 	if epoch = chain.EpochAt(offset); epoch >= 0 {
 		return epoch, false
 	}

@@ -3,6 +3,8 @@ package tier
 import (
 	"testing"
 	"time"
+
+	"github.com/varvelog/varve/hot/lineage"
 )
 
 // cutBack loses everything from an offset on.
@@ -77,4 +79,45 @@ func TestLogThatBeginsAboveTheArchiveIsNotSuspected(t *testing.T) {
 			t.Errorf("archive ends at %d, want %d", got, next.end())
 		}
 	})
+}
+
+// TestWhatSeemedAnotherHistoryIsJudgedAgain has a leader's epochs be wrong, or not known, until its damage is mended.
+// The archive's end does not move meanwhile.
+func TestWhatSeemedAnotherHistoryIsJudgedAgain(t *testing.T) {
+	for _, hidden := range []bool{true, false} {
+		inRig(t, nil, func(r *rig) {
+			old := r.leadWith(r.newLog(0, defaultTopic()), 6)
+			r.pass(time.Second)
+			end := old.end()
+			r.wantEnd(old, end)
+			g := old.again(2)
+			g.mu.Lock()
+			right := g.l.chain
+			g.mu.Unlock()
+			g.fill(2, 3)
+			lineageIs := func(c lineage.Chain) {
+				g.mu.Lock()
+				defer g.mu.Unlock()
+				g.l.chain = c
+			}
+			if g.hidden.Store(hidden); !hidden {
+				lineageIs(lineage.Chain{{Epoch: 0, Start: 0}, {Epoch: 2, Start: end}})
+			}
+			g.lead = r.m.Lead(g)
+			r.pass(10 * time.Minute)
+			if st := r.status(g); st.Phase != "diverged" || st.LastError == nil || st.LastError.Op != "compare" || g.remoteEnd() >= 0 {
+				t.Errorf("hidden %t: status %+v, %v, remote end %d", hidden, st, st.LastError, g.remoteEnd())
+			}
+			if got := r.state(g.p).End; got != end {
+				t.Errorf("hidden %t: archive ends at %d, it was %d", hidden, got, end)
+			}
+			g.hidden.Store(false)
+			lineageIs(right.Assign(2, end))
+			r.pass(time.Minute)
+			r.wantEnd(g, g.end())
+			if st := r.status(g); st.Phase != "led" || st.LastError != nil || g.remoteEnd() != g.end() {
+				t.Errorf("hidden %t: status %+v, %v, remote end %d", hidden, st, st.LastError, g.remoteEnd())
+			}
+		})
+	}
 }

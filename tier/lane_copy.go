@@ -136,6 +136,10 @@ func (p *partition) planUploads(c *core, now instant) (blocked int64, waits bool
 // the log start lies below: offsets are missing in both tiers.
 var errGap = errors.New("tier: offsets between the archive's end and the local log are missing")
 
+// errUnsure is reported while the local log cannot say whether it has the archive's
+// records.
+var errUnsure = errors.New("tier: the local log is damaged, and its leader epochs are not known for sure")
+
 // errContradicts is reported when the local log has other records than the archive
 // where both have some, by their leader epochs.
 var errContradicts = errors.New("tier: the archive and the local log are of different histories")
@@ -277,7 +281,7 @@ func (e evUploaded) apply(c *core, now instant) {
 // the store: a new look at the log says what is to be uploaded instead. The lane
 // rests all the same, should the log go on listing what it does not have.
 func (p *partition) uploadFailed(c *core, u *upload, e evUploaded, now instant) {
-	p.copyRest.fail(now.steady, c.rng)
+	p.copyRest.failBy(e.err, now.steady, c.rng)
 	p.missed = errors.Is(e.err, errSegmentGone)
 	if !p.missed || p.copyRest.failures > 3 {
 		p.watch.fail("upload", e.key, e.err, now)

@@ -19,7 +19,8 @@ type Log interface {
 	// Roll seals the active segment if it holds anything.
 	Roll() error
 	// EpochAt is the leader epoch that wrote offset. below: the log's epochs begin
-	// above the offset, and epoch is the first of them. −1: the log cannot say.
+	// above the offset, and epoch is the first of them. −1 and not below: damage
+	// hides it for now, and nothing is done before the log can say.
 	EpochAt(offset int64) (epoch int32, below bool)
 	// Leased says whether the cluster cannot have given up on this broker yet. Who
 	// has no lease may have been replaced without a word: it neither claims a

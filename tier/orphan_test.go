@@ -136,7 +136,7 @@ func TestLeaderWithoutALeasePutsNothing(t *testing.T) {
 			t.Errorf("status %+v", st)
 		}
 		g.unleased.Store(false)
-		r.pass(time.Minute)
+		r.pass(3 * time.Second) // it does not rest for long for that
 		r.wantEnd(g, g.end())
 		end := g.end()
 		g.unleased.Store(true)
@@ -147,7 +147,7 @@ func TestLeaderWithoutALeasePutsNothing(t *testing.T) {
 			t.Errorf("%d puts without a lease, the archive ends at %d, want %d", n-before, r.state(g.p).End, end)
 		}
 		g.unleased.Store(false)
-		r.pass(time.Minute)
+		r.pass(3 * time.Second) // it does not rest for long for that
 		r.wantEnd(g, g.end())
 	})
 }

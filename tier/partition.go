@@ -241,6 +241,9 @@ func (e evLooked) apply(c *core, now instant) {
 		// partition without data is left alone altogether.
 		if p.log.End > p.log.LogStart {
 			p.recheckAt = now.steady + c.cfg.recheckMillis
+			if p.contradicts {
+				p.recheckAt = now.steady + min(c.cfg.recheckMillis, rejudgeMillis)
+			}
 		}
 		p.awaitSealed(now)
 		p.dropCovered()
@@ -421,7 +424,7 @@ func (e evClaimed) apply(c *core, now instant) {
 
 func (p *partition) callFailed(c *core, op string, err error, now instant) {
 	p.watch.fail(op, "", err, now)
-	p.callRest.fail(now.steady, c.rng)
+	p.callRest.failBy(err, now.steady, c.rng)
 }
 
 // fence: a newer leader holds the manifest. Everything stops until Lead is

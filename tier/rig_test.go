@@ -99,7 +99,8 @@ type rigLog struct {
 	lead     *Leadership
 
 	unleased   atomic.Bool
-	startErr   error // what AdvanceLogStart answers
+	hidden     atomic.Bool // damage hides leader epochs
+	startErr   error       // what AdvanceLogStart answers
 	startCalls int
 }
 
@@ -208,6 +209,9 @@ func (g *rigLog) Sealed(from, limit int64) []Segment {
 func (g *rigLog) EpochAt(offset int64) (epoch int32, below bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.hidden.Load() {
+		return -1, false
+	}
 	return g.l.epochAt(offset)
 }
 
