@@ -460,7 +460,7 @@ func (l *Log) replace(seg *segment, q *quarantine, r badRange, b []byte) error {
 	if _, err := h.file.WriteAt(b, r.from); err != nil {
 		return l.fail("writing over damage", err)
 	}
-	if err := h.file.Sync(); err != nil {
+	if err := l.syncSegment(h); err != nil {
 		return l.fail("writing over damage", err)
 	}
 	size, end, _, err := seg.extent()

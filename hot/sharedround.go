@@ -33,6 +33,8 @@ const (
 type sharing struct {
 	at     syncPlace // owned by the syncer's goroutine
 	behind unsynced  // its bytes are durable, some by the shared log alone; guarded by Log.queueMu
+
+	syncing syncing
 }
 
 // syncPlace is up to where a log is durable, in its own files or by the shared
@@ -106,7 +108,7 @@ func (y *syncer) hint(x *sharedLog) {
 	y.hinted = true
 	s := y.store
 	s.wg.Go(func() {
-		if err := s.fs.SyncFS(s.config.Dir); err != nil {
+		if err := s.syncFS(); err != nil {
 			s.failAll("sync", err)
 		}
 	})
@@ -235,7 +237,7 @@ func (y *syncer) confirmBehind() {
 		wg.Go(func() {
 			defer func() { <-room }()
 			for _, u := range y.files[s.from:s.to] {
-				if err := u.h.file.Sync(); err != nil {
+				if err := s.log.syncSegment(u.h); err != nil {
 					s.err = fmt.Errorf("segment %d: %w", u.seg.base, err)
 				}
 			}

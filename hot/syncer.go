@@ -287,8 +287,11 @@ func (y *syncer) syncFiles() error {
 }
 
 func (y *syncer) syncSpan(s *syncSpan) error {
+	if s.err != nil {
+		return s.err // of an earlier try in this round: a second one would not meet it
+	}
 	for _, u := range y.files[s.from:s.to] {
-		if err := u.h.file.Sync(); err != nil {
+		if err := s.log.syncSegment(u.h); err != nil {
 			return fmt.Errorf("segment %d: %w", u.seg.base, err)
 		}
 	}
@@ -312,7 +315,7 @@ func (y *syncer) publish(sealed []bool, failed error) {
 		finished := false
 		for j := s.from; j < s.to; j++ {
 			u := y.files[j]
-			if ok && sealed[j] {
+			if ok && sealed[j] && !s.shared { // it may have been sealed after the round was chosen
 				u.seg.set(segSynced)
 				finished = true
 			}
@@ -323,7 +326,7 @@ func (y *syncer) publish(sealed []bool, failed error) {
 		}
 		if x := s.log.sharing; synced && x != nil {
 			x.at = syncPlace{s.edge, s.cuts, true, y.number}
-			if !s.shared {
+			if ok && !s.shared {
 				y.inPlaceNow(s.log)
 			}
 		}

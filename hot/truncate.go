@@ -198,7 +198,7 @@ func (l *Log) dropBeyond(i int, pos, off int64) error {
 	defer l.store.files.release(h)
 	// Synced at once: if the shorter length were lost and what is appended next
 	// kept in part, old batches could follow new ones.
-	if err := errors.Join(h.file.Truncate(pos), h.file.Sync()); err != nil {
+	if err := errors.Join(h.file.Truncate(pos), l.syncSegment(h)); err != nil {
 		return l.fail("truncating", err)
 	}
 	seg.size.Store(pos)
@@ -405,7 +405,7 @@ func (l *Log) syncInPlace(segs []*segment) error {
 		if err != nil {
 			return err
 		}
-		err = h.file.Sync()
+		err = l.syncSegment(h)
 		l.store.files.release(h)
 		if err != nil {
 			return l.fail("syncing before a cut", err)

@@ -55,6 +55,10 @@ type Rule struct {
 	// the disk did its work and the answer was an error. Of reads and writes
 	// only the error is seen.
 	After bool
+	// Unwritten makes the syncs of a file succeed, and sync nothing, once one
+	// of them was hit: the kernel tells of bytes that it could not write only
+	// once. SyncFS, which is of no file, syncs it all the same.
+	Unwritten bool
 	// Do is called at each hit, before the operation, without any lock held:
 	// the place to take a crash clone.
 	Do func()
@@ -87,9 +91,10 @@ func (f *Fault) Remove() {
 type Faults struct {
 	fs FS
 
-	mu     sync.Mutex // guards the following
-	rules  []*Fault
-	counts map[Op]int
+	mu        sync.Mutex // guards the following
+	rules     []*Fault
+	counts    map[Op]int
+	unwritten map[string]struct{} // files whose syncs do nothing
 }
 
 var _ FS = (*Faults)(nil)
@@ -97,7 +102,7 @@ var _ FS = (*Faults)(nil)
 // NewFaults wraps a file system. Its files hide the descriptor of the
 // wrapped ones, so that no byte passes by the rules.
 func NewFaults(fsys FS) *Faults {
-	return &Faults{fs: fsys, counts: map[Op]int{}}
+	return &Faults{fs: fsys, counts: map[Op]int{}, unwritten: map[string]struct{}{}}
 }
 
 // Inject puts a rule in force. Of several that match, the first injected
@@ -142,6 +147,9 @@ func (f *Faults) strike(op Op, names ...string) *Rule {
 		}
 		r.hits++
 		hit = &r.rule
+		if op == OpSync && hit.Unwritten {
+			f.unwritten[names[0]] = struct{}{}
+		}
 		break
 	}
 	f.mu.Unlock()
@@ -152,6 +160,13 @@ func (f *Faults) strike(op Op, names ...string) *Rule {
 		return nil
 	}
 	return hit
+}
+
+func (f *Faults) isUnwritten(name string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, ok := f.unwritten[name]
+	return ok
 }
 
 func (r *Rule) matches(op Op, names []string) bool {
@@ -329,7 +344,12 @@ func (f *faultFile) WritevAt(bufs [][]byte, off int64) (int, error) {
 }
 
 func (f *faultFile) Sync() error {
-	return f.faults.do(OpSync, f.File.Sync, f.Name())
+	return f.faults.do(OpSync, func() error {
+		if f.faults.isUnwritten(f.Name()) {
+			return nil
+		}
+		return f.File.Sync()
+	}, f.Name())
 }
 
 func (f *faultFile) Truncate(size int64) error {

@@ -44,6 +44,25 @@ func TestFailedSyncSyncsNothing(t *testing.T) {
 	}
 }
 
+// The kernel says once what it could not write.
+func TestUnwrittenFileSyncsNothingAfterItsError(t *testing.T) {
+	m := vfs.NewMem(1)
+	f := vfs.NewFaults(m)
+	a := create(t, f, "a", "")
+	must(t, m.SyncFS("/"))
+	f.Inject(vfs.Rule{Ops: []vfs.Op{vfs.OpSync}, Err: syscall.EIO, Unwritten: true})
+	_, err := a.Write([]byte("x"))
+	must(t, err)
+	if err := a.Sync(); !errors.Is(err, syscall.EIO) {
+		t.Fatalf("sync: %v", err)
+	}
+	must(t, a.Sync())
+	seen := outcomes(m, func(c *vfs.Mem) string { return readOr(c, "a") })
+	if seen[""] == 0 {
+		t.Fatalf("a later sync made bytes durable: %v", seen)
+	}
+}
+
 func TestShortWriteWritesSome(t *testing.T) {
 	f := vfs.NewFaults(vfs.NewMem(1))
 	a := create(t, f, "dir-0.log", "ab")
