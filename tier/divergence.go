@@ -55,7 +55,8 @@ func (p *partition) judge(j judgement, now instant) {
 	was := p.contradicts
 	p.judged = p.remote.End
 	unsure := j.epoch < 0 && !j.below
-	p.contradicts = unsure || j.epoch >= 0 && (!j.below && j.epoch != p.remote.EndEpoch || j.below && j.epoch < p.remote.EndEpoch)
+	p.contradicts = j.epoch >= 0 && (!j.below && j.epoch != p.remote.EndEpoch || j.below && j.epoch < p.remote.EndEpoch)
+	p.contradicts = p.contradicts || unsure
 	switch {
 	case unsure:
 		p.watch.fail("compare", "", fmt.Errorf("offset %d is of leader epoch %d in the archive: %w", j.offset, p.remote.EndEpoch, errUnsure), now)
