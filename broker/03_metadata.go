@@ -154,11 +154,20 @@ func (s *Server) autoCreate(r *request, names []string, out []kmsg.MetadataRespo
 		s.log.Warn("automatic topic creation refused", "topic", c.Name, "err", c.Err)
 		for i := range out {
 			if out[i].Topic != nil && *out[i].Topic == c.Name {
-				out[i].ErrorCode = s.codeOf(r, c.Err)
+				out[i].ErrorCode = s.autoCreateCode(r, c.Err)
 			}
 		}
 	}
 	s.awaitReady(ctx, created)
+}
+
+// autoCreateCode is a refusal as Metadata tells it. That somebody's quota is used up is not for clients to know there: they give
+// up on an error that they do not expect. The topic is unknown still, and they ask again, as with Kafka.
+func (s *Server) autoCreateCode(r *request, err error) int16 {
+	if errors.Is(err, errThrottled) {
+		return codeUnknownTopicOrPartition
+	}
+	return s.codeOf(r, err)
 }
 
 // awaitReady waits a moment until this broker serves what was just created, so that the client's next question finds a

@@ -10,7 +10,9 @@ import (
 )
 
 // Envelope (58): version 0, between brokers (KIP-590). The request inside is one that the controller decides, with its
-// header; the answer inside has its header too.
+// header; the answer inside has its header too. Without a principal it is a broker's own wish, for a topic that it needs: no
+// client's quota counts that. (Brokers of releases that name no principal of their clients either cannot be in a cluster that has
+// quotas: those need varve.version 4.)
 var apiEnvelope = api{key: 58, name: "Envelope", min: 0, max: 0, internal: true, handle: typed((*Server).envelope)}
 
 func (s *Server) envelope(r *request, q *kmsg.EnvelopeRequest) (kmsg.Response, error) {
@@ -60,6 +62,6 @@ func (s *Server) unwrap(r *request, q *kmsg.EnvelopeRequest) (*request, error) {
 	}
 	return &request{
 		c: r.c, ctx: r.ctx, api: a, version: h.version, flexible: flexible, corr: h.correlation, client: string(h.client), body: body,
-		capture: true, enveloped: true, user: principalOf(q.RequestPrincipal), exempt: true,
+		capture: true, enveloped: true, own: len(q.RequestPrincipal) == 0, user: principalOf(q.RequestPrincipal), exempt: true,
 	}, nil
 }

@@ -85,6 +85,7 @@ type request struct {
 
 	// Of requests that the controller decides (forward.go).
 	enveloped bool // it came in an envelope
+	own       bool // likewise, and no client stands behind it: a broker wants it for itself
 	capture   bool // its answer is kept in captured instead of being sent
 	captured  kmsg.Response
 	undecided bool  // its handler found that this node is not the controller

@@ -20,7 +20,7 @@ type mutations struct {
 // mutations finds the quota that counts for a request; nil: there is none.
 func (s *Server) mutations(r *request, strictSince int16) *mutations {
 	t := s.quotas.table.Load()
-	if t == nil || r.refusal != nil {
+	if t == nil || r.refusal != nil || r.own {
 		return nil
 	}
 	g := s.quotas.grant(t, quotaMutation, r.user, r.client)

@@ -352,6 +352,49 @@ func TestControllersQuotaIsTheClientsWhoseBrokerForwards(t *testing.T) {
 	}
 }
 
+// TestBrokersOwnTopicsAreNotHeldBack: __consumer_offsets and the like, and topics that Metadata creates, are no client's. What the
+// users have used up of their quotas does not keep a broker from them.
+func TestBrokersOwnTopicsAreNotHeldBack(t *testing.T) {
+	all := startMembers(t, 2, nil)
+	var other *clusterNode
+	for _, m := range all {
+		if m.node.NodeID() != m.node.Image().ControllerID {
+			other = m
+		}
+	}
+	if other == nil {
+		t.Fatal("every node is the controller")
+	}
+	dial(t, other.addr).alterQuota(meta.ControllerMutationRate, 0.01)
+	eventually(t, "the quota is known", func() bool {
+		return all[0].quotas.table.Load() != nil && all[1].quotas.table.Load() != nil
+	})
+	if x := dial(t, other.addr).ask(createRequest(7, newTopic("a", 3))).(*kmsg.CreateTopicsResponse); x.Topics[0].ErrorCode != 0 {
+		t.Fatalf("error %d", x.Topics[0].ErrorCode)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	made, err := createTopicsAnywhere(ctx, other.deps.Metadata, other.deps.Controller, []meta.NewTopic{{Name: "__own", Partitions: 3, ReplicationFactor: 1}}, false)
+	if err != nil || len(made) != 1 || made[0].Err != nil {
+		t.Errorf("a broker's own topic: %+v, %v", made, err)
+	}
+	if x := dial(t, other.addr).ask(createRequest(7, newTopic("b", 1))).(*kmsg.CreateTopicsResponse); x.Topics[0].ErrorCode != codeThrottlingQuotaExceeded {
+		t.Errorf("a client's topic: error %d", x.Topics[0].ErrorCode)
+	}
+}
+
+// TestMetadataNamesNoQuota: clients would take that for final.
+func TestMetadataNamesNoQuota(t *testing.T) {
+	resp := kmsg.NewPtrCreateTopicsResponse()
+	topic := kmsg.NewCreateTopicsResponseTopic()
+	topic.Topic, topic.ErrorCode, topic.ErrorMessage = "a", codeThrottlingQuotaExceeded, kmsg.StringPtr("too much")
+	resp.Topics = append(resp.Topics, topic)
+	s := startServer(t, nil)
+	if c := s.autoCreateCode(&request{api: &apiMetadata}, createdTopics(resp)[0].Err); c != codeUnknownTopicOrPartition {
+		t.Errorf("error %d", c)
+	}
+}
+
 func TestConnectionsBeyondTheirAddressesRateEnd(t *testing.T) {
 	s := startServer(t, nil)
 	s.quotas.table.Store(newQuotaTable([]meta.Quota{addressQuota("127.0.0.1", 0.05)}))

@@ -266,7 +266,7 @@ func principalData(user string) []byte {
 	return p.AppendTo(nil)
 }
 
-// principalOf reads it back; brokers of earlier releases send none.
+// principalOf reads it back; there is none in what brokers want for themselves.
 func principalOf(b []byte) string {
 	var p kmsg.DefaultPrincipalData
 	if len(b) == 0 || p.ReadFrom(b) != nil || p.Name == "" {

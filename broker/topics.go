@@ -98,6 +98,9 @@ func createdTopics(resp *kmsg.CreateTopicsResponse) []meta.CreatedTopic {
 			continue
 		}
 		created[i].Err = metaError(t.ErrorCode)
+		if t.ErrorCode == codeThrottlingQuotaExceeded {
+			created[i].Err = errThrottled
+		}
 		if t.ErrorMessage != nil && *t.ErrorMessage != "" {
 			created[i].Err = &meta.Error{Kind: created[i].Err, Message: *t.ErrorMessage}
 		}
