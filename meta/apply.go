@@ -20,7 +20,13 @@ func (img *Image) Apply(c Command, index uint64) (*Image, error) {
 		return nil, fmt.Errorf("%w: decided at %d, now at %d", ErrStale, c.Base, img.Index)
 	}
 	next := img.clone()
-	for i, change := range c.Changes {
+	for i := 0; i < len(c.Changes); i++ {
+		if run := quotasRun(c.Changes[i:]); len(run) > 0 {
+			next.setQuotas(run)
+			i += len(run) - 1
+			continue
+		}
+		change := c.Changes[i]
 		if err := change.apply(next, index); err != nil {
 			return nil, fmt.Errorf("%w: change %d (%T): %w", ErrState, i, change, err)
 		}

@@ -3,6 +3,7 @@ package meta
 import (
 	"cmp"
 	"encoding/binary"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -144,11 +145,56 @@ func decodeSetQuotas(d *decoder) SetQuotas {
 }
 
 func (c SetQuotas) apply(next *Image, _ uint64) error {
-	at, ok := next.quota(c.Entity)
-	var values []QuotaValue
-	if ok {
-		values = slices.Clone(next.quotas[at].Values)
+	next.setQuotas([]SetQuotas{c})
+	return nil
+}
+
+// quotasRun is the changes of quotas that a list begins with. One command may
+// have thousands: they are made together, because each makes a new list.
+func quotasRun(changes []Change) []SetQuotas {
+	var run []SetQuotas
+	for _, change := range changes {
+		c, ok := change.(SetQuotas)
+		if !ok {
+			break
+		}
+		run = append(run, c)
 	}
+	return run
+}
+
+// setQuotas makes changes of quotas, in their order.
+func (img *Image) setQuotas(changes []SetQuotas) {
+	changed := make(map[QuotaEntity][]QuotaValue, len(changes))
+	for _, c := range changes {
+		values, ok := changed[c.Entity]
+		if at, has := img.quota(c.Entity); !ok && has {
+			values = slices.Clone(img.quotas[at].Values)
+		}
+		changed[c.Entity] = c.of(values)
+	}
+	entities := slices.SortedFunc(maps.Keys(changed), compareQuotas)
+	quotas := make([]Quota, 0, len(img.quotas)+len(entities))
+	rest := img.quotas
+	for _, e := range entities {
+		at, has := slices.BinarySearchFunc(rest, e, func(q Quota, e QuotaEntity) int { return compareQuotas(q.Entity, e) })
+		quotas = append(quotas, rest[:at]...)
+		if values := changed[e]; len(values) > 0 {
+			quotas = append(quotas, Quota{e, values})
+		}
+		if has {
+			at++
+		}
+		rest = rest[at:]
+	}
+	if quotas = append(quotas, rest...); len(quotas) == 0 {
+		quotas = nil
+	}
+	img.quotas = quotas
+}
+
+// of makes the change of an entity's values, which are the caller's own.
+func (c SetQuotas) of(values []QuotaValue) []QuotaValue {
 	for _, v := range c.Set {
 		if i, has := findQuotaValue(values, v.Key); has {
 			values[i] = v
@@ -161,21 +207,7 @@ func (c SetQuotas) apply(next *Image, _ uint64) error {
 			values = slices.Delete(values, i, i+1)
 		}
 	}
-	quotas := slices.Clone(next.quotas)
-	switch {
-	case len(values) == 0 && ok:
-		quotas = slices.Delete(quotas, at, at+1)
-	case len(values) == 0:
-	case ok:
-		quotas[at].Values = values
-	default:
-		quotas = slices.Insert(quotas, at, Quota{c.Entity, values})
-	}
-	if len(quotas) == 0 {
-		quotas = nil
-	}
-	next.quotas = quotas
-	return nil
+	return values
 }
 
 func findQuotaValue(values []QuotaValue, key string) (at int, ok bool) {

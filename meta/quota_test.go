@@ -1,9 +1,11 @@
 package meta
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -126,5 +128,57 @@ func TestTooManyQuotasAtOnceAreRefused(t *testing.T) {
 	w := QuotaChange{Entity: []QuotaPart{{Type: QuotaUser}}, Ops: make([]QuotaOp, quotaOpsMax+1)}
 	if _, _, err := decideQuotas(newImage(), []QuotaChange{w}); !errors.Is(err, ErrPolicyViolation) {
 		t.Error(err)
+	}
+}
+
+// TestManyQuotasAreSetAtOnce: what one command may hold costs little more than
+// one list, and comes to the same as one change after the other.
+func TestManyQuotasAreSetAtOnce(t *testing.T) {
+	user := func(i int) QuotaEntity {
+		return QuotaEntity{User: QuotaName{Kind: NamedQuota, Name: fmt.Sprintf("user-%05d", i*7919%quotaOpsMax)}}
+	}
+	set := func(e QuotaEntity, value float64) SetQuotas {
+		return SetQuotas{Entity: e, Set: []QuotaValue{{ProducerByteRate, value}}}
+	}
+	var many []Change
+	for i := range quotaOpsMax {
+		many = append(many, set(user(i), 1))
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	full, err := newImage().Apply(Command{Changes: many}, 1)
+	runtime.ReadMemStats(&after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	allocated := after.TotalAlloc - before.TotalAlloc
+	if most := uint64(64 << 20); allocated > most {
+		t.Errorf("%d bytes for %d quotas, want at most %d", allocated, quotaOpsMax, most)
+	}
+	if n := len(full.Quotas()); n != quotaOpsMax {
+		t.Fatalf("%d quotas", n)
+	}
+	few := []Change{
+		set(user(3), 2), SetQuotas{Entity: user(4), Remove: []string{ProducerByteRate}},
+		SetQuotas{Entity: user(3), Set: []QuotaValue{{ConsumerByteRate, 5}}}, set(user(4), 9),
+		SetQuotas{Entity: user(0), Remove: []string{ProducerByteRate}}, SetQuotas{Entity: user(quotaOpsMax - 1), Remove: []string{ProducerByteRate}},
+		SetQuotas{Entity: QuotaEntity{IP: QuotaName{Kind: DefaultQuota}}, Set: []QuotaValue{{ConnectionCreationRate, 1}}},
+	}
+	encoded := full.encodeQuotas()
+	together, err := full.Apply(Command{Base: full.Index, Changes: few}, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := full.clone()
+	for _, c := range few {
+		if err := c.apply(one, 2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(together.encodeQuotas(), one.encodeQuotas()) {
+		t.Error("changes of one command come to something else than one after the other")
+	}
+	if len(together.Quotas()) != quotaOpsMax-1 || !bytes.Equal(full.encodeQuotas(), encoded) {
+		t.Errorf("%d quotas; the image before must stay as it is", len(together.Quotas()))
 	}
 }
