@@ -74,7 +74,6 @@ func (s *Server) shareFetch(r *request) error {
 		records: int(q.MaxRecords), bytes: min(int(q.MaxBytes), s.cfg.FetchBytesMax), batchSize: int(q.BatchSize), strict: q.ShareAcquireMode == 1,
 		renews: q.IsRenewAck, first: true, wake: make(chan struct{}, 1), epoch: q.ShareSessionEpoch,
 	}
-	op.min = max(min(int(q.MinBytes), op.bytes), 1)
 	deadline := time.Now().Add(time.Duration(max(q.MaxWaitMillis, 0)) * time.Millisecond)
 	op.err = s.shareFetchContext(r, op, q)
 	if errors.Is(op.err, errShareSessionsFull) {
@@ -82,6 +81,11 @@ func (s *Server) shareFetch(r *request) error {
 	}
 	var err error
 	if op.err == nil {
+		op.bytes = s.shareFetchMost(r, op)
+		op.min = max(min(int(q.MinBytes), op.bytes), 1)
+		if op.records <= 0 {
+			op.min = 1 // it gets nothing, however much there is: it only waits
+		}
 		op.acknowledge(s)
 		if op.epoch != epochFinal && !op.renews {
 			err = s.shareFetchUntil(r, op, deadline)
@@ -218,12 +222,13 @@ func (op *shareFetchOp) settle(r *request) error {
 	return nil
 }
 
-// shareFetchUntil fetches until there is enough, the deadline has passed, or the connection ends.
+// shareFetchUntil fetches until there is enough, the deadline has passed, or the connection ends. Bytes that are there and come to
+// nothing are looked at refetchesMax times.
 func (s *Server) shareFetchUntil(r *request, op *shareFetchOp, deadline time.Time) error {
 	defer op.leave(s)
 	s.shareJoin(op)
 	parked, enough := false, op.min == 1
-	for {
+	for vain := 0; ; {
 		if enough && s.shareFetchOnce(r.ctx, op) {
 			return nil
 		}
@@ -247,7 +252,12 @@ func (s *Server) shareFetchUntil(r *request, op *shareFetchOp, deadline time.Tim
 			}
 			return nil
 		}
-		enough = enough || woken == shareBytes
+		if woken == shareBytes {
+			enough = true
+			if vain++; vain > refetchesMax {
+				return nil
+			}
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,7 +16,9 @@ import (
 	"github.com/varvelog/varve/coordinator"
 	"github.com/varvelog/varve/coordinator/share"
 	"github.com/varvelog/varve/hot/batch"
+	"github.com/varvelog/varve/meta"
 	"github.com/varvelog/varve/meta/topic"
+	"github.com/varvelog/varve/replica"
 )
 
 // shareStack is a node with one topic, and a share group "g" that reads it from its beginning.
@@ -520,6 +523,79 @@ func TestShareFetchWaitsForItsLeastBytes(t *testing.T) {
 	q.MinBytes, q.MaxBytes, q.MaxWaitMillis = 1<<30, int32(size-100), int32(long.Milliseconds())
 	s.produce(0, 2)
 	expect(t, "no more is waited for than may be answered", heldIn(ann.fetched(q)), "12-13")
+}
+
+// A fetch that wants no records has nothing to look for: it waits for its time to be up, and does not look again and again.
+func TestShareFetchOfNoRecordsRests(t *testing.T) {
+	s := startShares(t, 1, nil)
+	s.produce(0, 10)
+	looks := &countedWaits{Partitions: s.deps.Partitions}
+	s.Server.deps.Partitions = looks
+	ann := s.member("ann")
+	for _, records := range []int32{0, -1} {
+		q := ann.fetchRequest(0)
+		if ann.epoch > 0 {
+			q.Topics = nil
+		}
+		q.MaxRecords, q.MinBytes, q.MaxWaitMillis = records, 2, 1000
+		expect(t, "no records", heldIn(ann.fetched(q)), "nothing")
+	}
+	if n := looks.n.Load(); n > 2*(refetchesMax+2) {
+		t.Errorf("two fetches have waited %d times", n)
+	}
+}
+
+// countedWaits counts how often somebody waits for records.
+type countedWaits struct {
+	Partitions
+	n atomic.Int64
+}
+
+func (c *countedWaits) NewWaiter(least int) Waiter {
+	c.n.Add(1)
+	return c.Partitions.NewWaiter(least)
+}
+
+// A quota lets a member wait for no longer than it may hold its records.
+func TestShareFetchesWaitLessThanTheirLocksLast(t *testing.T) {
+	s := startShares(t, 1, map[string]string{"group.share.min.record.lock.duration.ms": "1000"})
+	s.configure("g", "share.record.lock.duration.ms", "3000")
+	s.pad = 1000
+	for range 20 {
+		s.produce(0, 2)
+	}
+	ann := s.member("ann")
+	s.quotas.table.Store(newQuotaTable([]meta.Quota{quotaOf("", "-", meta.ConsumerByteRate, 10)}))
+	ann.wait = 60_000
+	r := ann.fetch(0)
+	expect(t, "no more than the quota bears at once, in whole batches", heldIn(r), "0-1")
+	if r.ThrottleMillis <= 0 || r.ThrottleMillis > 1000 {
+		t.Errorf("records are locked for 3 s, and the member waits for %d ms", r.ThrottleMillis)
+	}
+	expect(t, "they are the member's still", ann.ack(0, 1, share.Accept), int16(0))
+}
+
+// TestAShareGroupIsNotTakenBackOnAGuess: the log's end may be unknown for a while.
+func TestAShareGroupIsNotTakenBackOnAGuess(t *testing.T) {
+	s := startShares(t, 1, nil)
+	part, err := s.deps.Partitions.PartitionByID(s.id, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := shareKey("g", s.id, 0)
+	s.state.Initialize(t.Context(), []coordinator.ShareInitialize{{ShareKey: key, StateEpoch: 3, Start: 7}})
+	p := &sharePart{srv: s.Server, key: key, part: endless{part}}
+	if _, _, _, err := p.loaded(t.Context()); !errors.Is(err, replica.ErrOffsetNotAvailable) {
+		t.Errorf("%v", err)
+	}
+	expect(t, "the start as stored", s.state.start(key), int64(7))
+}
+
+// endless is a partition whose log's damage hides where it ends.
+type endless struct{ Partition }
+
+func (endless) EndOffsetForEpoch(_, _ int32) (int32, int64, error) {
+	return replica.NoEpoch, replica.NoOffset, nil
 }
 
 // TestAShareGroupIsTakenBackToTheEndOfAShorterLog: a leader that was elected uncleanly has lost records that the group was done

@@ -84,6 +84,9 @@ func (p *sharePart) shortened(ctx context.Context, r *coordinator.ShareReadResul
 	if err != nil {
 		return err
 	}
+	if end < 0 {
+		return replica.ErrOffsetNotAvailable // it is not known now where the log ends: nothing is taken back on a guess
+	}
 	beyond := r.Start > end
 	kept := r.Batches[:0]
 	for _, b := range r.Batches {

@@ -172,7 +172,30 @@ func (s *Server) throttleFetch(r *request, op *fetchOp, t *quotaTable) {
 	}
 }
 
-// throttleShareFetch counts the records of a share fetch. They are in the answer all the same: the member holds them now.
+// shareWaitOfLock is which part of the time for which its records are locked the client of a share fetch may have to wait: then
+// there is time left to say what became of them.
+const shareWaitOfLock = 3
+
+// shareWaitMost is how long that is; 0: nothing is locked.
+func (s *Server) shareWaitMost(op *shareFetchOp) time.Duration {
+	return time.Duration(s.shareLockMillis(op)) * time.Millisecond / shareWaitOfLock
+}
+
+// shareFetchMost bounds the answer of a share fetch by what the client's quota bears at once, and by what it can wait for.
+func (s *Server) shareFetchMost(r *request, op *shareFetchOp) int {
+	t := s.quotas.table.Load()
+	if t == nil || r.exempt || op.bytes <= 0 {
+		return op.bytes
+	}
+	most := s.fetchMost(r, t, op.bytes)
+	if g := r.c.grant(t, quotaFetch, r.client); g.acct != nil {
+		most = int(min(float64(most), g.bound*s.shareWaitMost(op).Seconds()))
+	}
+	return max(most, 1) // one batch comes all the same
+}
+
+// throttleShareFetch counts the records of a share fetch. They are in the answer all the same: the member holds them now. What it
+// owes beyond the longest wait it waits for later.
 func (s *Server) throttleShareFetch(r *request, op *shareFetchOp) int32 {
 	t := s.quotas.table.Load()
 	if t == nil || r.exempt {
@@ -188,6 +211,9 @@ func (s *Server) throttleShareFetch(r *request, op *shareFetchOp) int32 {
 	kind, wait := quotaFetch, s.quotas.spend(r.c.grant(t, quotaFetch, r.client), now, float64(bytes), false)
 	if d := s.requestTime(r, t, now); d > wait {
 		kind, wait = quotaRequest, d
+	}
+	if most := s.shareWaitMost(op); most > 0 {
+		wait = min(wait, most)
 	}
 	r.c.mute(kind, now, wait)
 	return millisOf(wait)
