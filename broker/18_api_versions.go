@@ -44,6 +44,7 @@ func (s *Server) apiVersions(r *request, q *kmsg.ApiVersionsRequest) (kmsg.Respo
 	}
 	resp.FinalizedFeaturesEpoch = img.FeaturesEpoch()
 	if q.ClientSoftwareName == peer.SoftwareName {
+		r.c.broker = !r.c.door.ClientsOnly
 		resp.UnknownTags.Set(peer.TagServed, s.table.internal())
 	}
 	return resp, nil

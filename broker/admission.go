@@ -47,11 +47,9 @@ func (s *Server) admit(nc net.Conn, d *Door) {
 	s.mu.Lock()
 	beyond := len(s.conns) - caps.ConnectionsMax // 0: this would be the first
 	if s.closed || s.perIP[ip] >= limit || beyond >= 0 && !d.BrokersOnly && beyond >= reserve {
-		if s.closed {
-			reset(nc)
-		}
 		s.mu.Unlock()
 		s.stats.refused.Add(1)
+		reset(nc)
 		nc.Close()
 		return
 	}

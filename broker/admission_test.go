@@ -55,7 +55,7 @@ func TestConnectionsBeyondTheCapAreForBrokers(t *testing.T) {
 	for i, q := range []kmsg.Request{kmsg.NewPtrApiVersionsRequest(), named, newest, kmsg.NewPtrMetadataRequest(), beat} {
 		c := dial(t, s.addr)
 		c.send(q)
-		c.closed()
+		c.isReset()
 		if got := s.Stats().Refused; got != int64(i+1) {
 			t.Errorf("request %d: %d connections refused, want %d", i, got, i+1)
 		}
@@ -74,7 +74,7 @@ func TestTheReserveForBrokersIsBounded(t *testing.T) {
 		dial(t, s.addr)
 	}
 	eventually(t, "all are in", func() bool { return s.Stats().Connections == want })
-	dial(t, s.addr).closed()
+	dial(t, s.addr).isReset()
 	if st := s.Stats(); st.Refused != 1 || st.Connections != want {
 		t.Errorf("%d connections, %d refused", st.Connections, st.Refused)
 	}

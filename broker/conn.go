@@ -41,6 +41,7 @@ type conn struct {
 	worked    bool   // a request came that is no part of a client's dial
 	appending bool   // a panic now must not be survived
 	beats     heartbeats
+	broker    bool        // it said that it is a broker's, where brokers may come in
 	shares    bool        // share sessions began here: they end with the connection
 	unproved  atomic.Bool // beyond max.connections, and not yet known as a broker's
 	user      string      // whose connection it is
@@ -135,7 +136,11 @@ func (c *conn) serve() {
 			c.srv.strangers.Accepted(c.door.Name, c.sock.RemoteAddr(), err)
 			return
 		}
-		if !quiet(err) && !errors.Is(err, errCrowded) {
+		if errors.Is(err, errCrowded) {
+			reset(c.sock)
+			return
+		}
+		if !quiet(err) {
 			c.srv.log.Warn("connection closed", "client", c.remote, "client_id", c.client, "err", err)
 		}
 		return
@@ -286,7 +291,7 @@ func (c *conn) handle(b []byte) (keep bool, err error) {
 	}
 	c.req = request{
 		c: c, ctx: c.ctx, api: a, version: h.version, flexible: flexible,
-		corr: h.correlation, client: c.client, body: body, since: time.Now(), size: len(b), user: c.user, exempt: c.door.BrokersOnly || a.exempt(h.version),
+		corr: h.correlation, client: c.client, body: body, since: time.Now(), size: len(b), user: c.user, exempt: c.door.BrokersOnly || c.broker || a.exempt(h.version),
 	}
 	defer c.recoverHandler(&err)
 	s.stats.requests[a.key].Add(1)

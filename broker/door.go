@@ -75,8 +75,8 @@ func (c *conn) farewell() {
 // farewellMax bounds the goodbye to a client that takes no more bytes. crypto/tls would wait five seconds.
 const farewellMax = 100 * time.Millisecond
 
-// hungUp says that the peer of a TLS connection will send nothing more. What it has sent and nobody has read does not hide
-// that, as it would from a peek: the last of it is TLS's own goodbye.
+// hungUp says that the peer of a connection will send nothing more. What it has sent and nobody has read does not hide that, as it
+// would from a peek: with TLS the last of it is always its own goodbye.
 func hungUp(t *net.TCPConn) bool {
 	raw, err := t.SyscallConn()
 	if err != nil {

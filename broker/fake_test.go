@@ -517,6 +517,14 @@ func (c *client) closed() {
 	}
 }
 
+// isReset waits for the server to reset the connection: clients come again then, and take an orderly end for final.
+func (c *client) isReset() {
+	c.t.Helper()
+	if _, _, err := c.receive(); !isReset(err) {
+		c.t.Fatalf("the connection was not reset: %v", err)
+	}
+}
+
 // oneBatch is a batch of records with the given values.
 func oneBatch(t testing.TB, values ...string) []byte {
 	t.Helper()

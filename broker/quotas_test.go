@@ -14,6 +14,7 @@ import (
 	"github.com/varvelog/varve/hot/batch"
 	"github.com/varvelog/varve/meta"
 	"github.com/varvelog/varve/meta/topic"
+	"github.com/varvelog/varve/replica/peer"
 )
 
 func quotaOf(user, client string, key string, value float64) meta.Quota {
@@ -392,6 +393,60 @@ func TestMetadataNamesNoQuota(t *testing.T) {
 	s := startServer(t, nil)
 	if c := s.autoCreateCode(&request{api: &apiMetadata}, createdTopics(resp)[0].Err); c != codeUnknownTopicOrPartition {
 		t.Errorf("error %d", c)
+	}
+}
+
+// TestBrokersAreNotThrottledAtTheListenerOfAll: what brokers produce and fetch as clients do is exempt, where brokers come in.
+func TestBrokersAreNotThrottledAtTheListenerOfAll(t *testing.T) {
+	s := startServer(t, nil)
+	public := s.openDoor(t, Door{Name: "PUBLIC", ClientsOnly: true})
+	id := s.parts.add("events", 1)
+	s.quotas.table.Store(newQuotaTable([]meta.Quota{quotaOf("-", "", meta.ProducerByteRate, 1)}))
+	q := produceRequest(9, -1, "events", id, map[int32][]byte{0: oneBatch(t, string(make([]byte, 1000)))})
+	for _, x := range []struct {
+		address, software string
+		throttled         bool
+	}{{s.addr, peer.SoftwareName, false}, {s.addr, "kgo", true}, {public, peer.SoftwareName, true}} {
+		c := dial(t, x.address)
+		greet := kmsg.NewPtrApiVersionsRequest()
+		greet.SetVersion(3)
+		greet.ClientSoftwareName, greet.ClientSoftwareVersion = x.software, "1"
+		c.ask(greet)
+		if resp := c.ask(q).(*kmsg.ProduceResponse); (resp.ThrottleMillis > 0) != x.throttled {
+			t.Errorf("%s: told to wait for %d ms", x.software, resp.ThrottleMillis)
+		}
+	}
+}
+
+// TestMutedConnectionsEndWithTheirClients: a wait may be weeks long. What the client sent before it left is not handled then.
+func TestMutedConnectionsEndWithTheirClients(t *testing.T) {
+	s := startServer(t, nil)
+	id := s.parts.add("events", 1)
+	s.quotas.table.Store(newQuotaTable([]meta.Quota{quotaOf("-", "", meta.ProducerByteRate, 0.001)}))
+	q := produceRequest(9, -1, "events", id, map[int32][]byte{0: oneBatch(t, string(make([]byte, 1000)))})
+	gone, stays := dial(t, s.addr), dial(t, s.addr)
+	for _, c := range []*client{gone, stays} {
+		if resp := c.ask(q).(*kmsg.ProduceResponse); resp.ThrottleMillis < 100_000 {
+			t.Fatalf("told to wait for %d ms", resp.ThrottleMillis)
+		}
+		c.send(q) // nobody reads it
+	}
+	gone.nc.Close()
+	eventually(t, "the client is missed", func() bool {
+		s.mu.Lock()
+		for c := range s.conns {
+			if c.handleMillis.Load() != 0 {
+				c.handleMillis.Store(1) // as if they had waited for long
+			}
+		}
+		s.mu.Unlock()
+		return s.Stats().Connections == 1
+	})
+	if _, err := stays.nc.Write([]byte{0}); err != nil {
+		t.Errorf("who is there still: %v", err)
+	}
+	if end := s.parts.byName["events"][0].end; end != 2 {
+		t.Errorf("%d records", end)
 	}
 }
 

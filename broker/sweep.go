@@ -57,6 +57,10 @@ func (c *conn) shakesTooLong(now int64) bool {
 // weeks, and its connection must not outlive the client.
 const gonePeerMillis = 2000
 
+// hungUpMillis is how long bytes that its client sent before it left keep a connection whose handler waits, or that waits for a
+// quota. Until then they may still be handled (records without acknowledgement are, in Kafka); a wait of weeks does not keep them.
+const hungUpMillis = 60_000
+
 // shortage says whose budget frames wait for.
 type shortage struct{ small, large bool }
 
@@ -77,7 +81,7 @@ func (c *conn) overdue(now int64, short shortage) string {
 		return "answer not taken"
 	}
 	if at := c.handleMillis.Load(); at != 0 {
-		if now-at > gonePeerMillis && c.peerGone() {
+		if now-at > gonePeerMillis && c.peerGone(now-at > hungUpMillis) {
 			return "peer left while its request waited"
 		}
 		return ""
@@ -91,13 +95,14 @@ func (c *conn) overdue(now int64, short shortage) string {
 	return ""
 }
 
-// peerGone peeks at the socket: end of stream or an error means that nobody is left to answer.
-func (c *conn) peerGone() bool {
+// peerGone peeks at the socket: end of stream or an error means that nobody is left to answer. With late that counts behind what
+// was sent and nobody has read as well.
+func (c *conn) peerGone(late bool) bool {
 	t, ok := c.sock.(*net.TCPConn)
 	if !ok {
 		return false
 	}
-	if c.tls != nil {
+	if c.tls != nil || late {
 		return hungUp(t)
 	}
 	raw, err := t.SyscallConn()
