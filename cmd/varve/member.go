@@ -228,7 +228,7 @@ func (n *node) joinHint(err error) string {
 		return ""
 	}
 	if servers := n.conf.ControllerQuorumBootstrapServers; len(servers) > 0 {
-		return fmt.Sprintf("; none of controller.quorum.bootstrap.servers=%s (--join) led to the cluster's controller: they are Kafka addresses of running brokers", strings.Join(servers, ","))
+		return fmt.Sprintf("; none of controller.quorum.bootstrap.servers=%s (--join) led to the cluster's controller: they are Kafka addresses of running brokers, of the listener that brokers use among themselves (inter.broker.listener.name)", strings.Join(servers, ","))
 	}
 	return fmt.Sprintf("; a majority of controller.quorum.voters=%s must run and reach each other at these addresses", strings.Join(n.conf.ControllerQuorumVoters, ","))
 }
