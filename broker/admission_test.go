@@ -74,7 +74,7 @@ func TestTheReserveForBrokersIsBounded(t *testing.T) {
 		dial(t, s.addr)
 	}
 	eventually(t, "all are in", func() bool { return s.Stats().Connections == want })
-	dial(t, s.addr).isReset()
+	turnedAway(t, s.addr)
 	if st := s.Stats(); st.Refused != 1 || st.Connections != want {
 		t.Errorf("%d connections, %d refused", st.Connections, st.Refused)
 	}
@@ -99,13 +99,13 @@ func TestClientsGiveWayAtTheBrokersOwnListener(t *testing.T) {
 		}
 	}
 	s.mu.Unlock()
-	dial(t, public).closed()
+	turnedAway(t, public)
 	heartbeatOver(t, internal)
 	clients[1].closed()
 	for _, c := range []*client{clients[0], clients[2]} {
 		c.ask(kmsg.NewPtrApiVersionsRequest())
 	}
-	dial(t, public).closed()
+	turnedAway(t, public)
 	for range 2 {
 		heartbeatOver(t, internal)
 	}

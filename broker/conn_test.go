@@ -132,7 +132,7 @@ func TestConnectionCaps(t *testing.T) {
 			a, b := dial(t, s.addr), dial(t, s.addr)
 			a.ask(kmsg.NewPtrApiVersionsRequest())
 			b.ask(kmsg.NewPtrApiVersionsRequest())
-			dial(t, s.addr).closed()
+			turnedAway(t, s.addr)
 			if st := s.Stats(); st.Refused != 1 || st.Connections != 2 {
 				t.Fatalf("%+v", st)
 			}

@@ -448,6 +448,21 @@ func dial(t testing.TB, addr string) *client {
 	return &client{t: t, nc: nc}
 }
 
+// turnedAway dials a server that resets whoever comes now, which may show before the dial is done. Clients come again after a reset,
+// and take an orderly end at their first read for final.
+func turnedAway(t testing.TB, addr string) {
+	t.Helper()
+	nc, err := net.Dial("tcp", addr)
+	if err == nil {
+		defer nc.Close()
+		nc.SetReadDeadline(time.Now().Add(30 * time.Second))
+		_, err = nc.Read(make([]byte, 1))
+	}
+	if !isReset(err) {
+		t.Fatalf("the connection was not reset: %v", err)
+	}
+}
+
 var formatter = kmsg.NewRequestFormatter(kmsg.FormatterClientID("test"))
 
 // send writes one request and returns its correlation id.
