@@ -190,6 +190,7 @@ type journal struct {
 
 	mu       sync.Mutex // guards the following, held across the journal's own writes
 	version  uint32     // of the file
+	missing  bool       // there was no file
 	lastCut  uint32     // the highest that was given
 	file     vfs.File
 	at       int64 // end of the file
@@ -222,6 +223,7 @@ func readJournal(fs vfs.FS, dir string) (j *journal, sum uint32, err error) {
 	b, err := vfs.ReadFile(fs, j.path, journalBytesMax)
 	switch {
 	case errors.Is(err, vfs.ErrNotExist):
+		j.missing = true
 	case err != nil:
 		return nil, 0, fmt.Errorf("read journal: %w", err)
 	default:
@@ -261,7 +263,7 @@ func (j *journal) setVersion(version uint32) error {
 	switch {
 	case err == nil:
 		return nil
-	case isDiskEnd(err) && j.inPlaceLocked():
+	case isDiskEnd(err):
 		j.version = old
 		return err
 	}
@@ -302,7 +304,7 @@ func (j *journal) reuseLocked(good int64) error {
 
 func (j *journal) load(b []byte) error {
 	if len(b) < journalHeaderSize || string(b[:8]) != journalMagic {
-		return fmt.Errorf("%s is not a journal; move it away to recover every partition by scanning: %w", j.path, ErrCorrupt)
+		return fmt.Errorf("%s is not a journal; move it away to recover every partition by scanning, and leave %s, if there is one, where it is: %w", j.path, sharedName, ErrCorrupt)
 	}
 	v := binary.BigEndian.Uint32(b[8:])
 	if v != journalVersion && v != journalVersionCut {
@@ -347,6 +349,9 @@ func (j *journal) encodeLocked() []byte {
 func (j *journal) rewriteLocked() error {
 	b := j.encodeLocked()
 	if err := vfs.WriteFileAtomic(j.fs, j.path, b); err != nil {
+		if errors.Is(err, vfs.ErrReplaced) {
+			return fmt.Errorf("rewrite journal: %w", tooLate(err))
+		}
 		if isDiskEnd(err) {
 			_ = j.fs.Remove(j.path + ".tmp") // it takes what little space there is
 		}
@@ -354,7 +359,7 @@ func (j *journal) rewriteLocked() error {
 	}
 	f, err := j.fs.OpenAppend(j.path)
 	if err != nil {
-		return fmt.Errorf("open journal: %w", err)
+		return fmt.Errorf("open journal: %w", tooLate(err))
 	}
 	if j.file != nil {
 		j.file.Close()
@@ -412,7 +417,7 @@ func (j *journal) appendLocked(kind byte, k journalKey, s *partitionState) error
 		switch {
 		case err == nil && kind == recordState:
 			return nil
-		case isDiskEnd(err) && j.inPlaceLocked():
+		case isDiskEnd(err):
 			j.retry = j.at + 1<<20
 		case err != nil:
 			return j.failLocked(err)
@@ -467,19 +472,22 @@ func (j *journal) catchUpLocked() error {
 	return nil
 }
 
-// inPlaceLocked says whether the file being written still has its name: the
-// rewrite that failed did not get as far as its rename, which makes it shorter.
-func (j *journal) inPlaceLocked() bool {
-	info, err := j.fs.Stat(j.path)
-	return err == nil && info.Size() >= j.at
-}
-
 // errNoSpace is returned when there is no room for what would be written.
 var errNoSpace = fmt.Errorf("no room: %w", syscall.ENOSPC)
 
 // isDiskEnd says that a write found no space. Unlike any other error its effect
 // is known: a prefix of the bytes is there and nothing else changed.
 func isDiskEnd(err error) bool { return errors.Is(err, syscall.ENOSPC) }
+
+// tooLate is an error that came when the file had its name already: even one for
+// want of space has changed everything, and who took it for a disk's end would go
+// on in the file that has lost its name.
+func tooLate(err error) error {
+	if isDiskEnd(err) {
+		return errors.New(err.Error())
+	}
+	return err
+}
 
 func (j *journal) failLocked(err error) error {
 	if j.failed == nil {

@@ -1,6 +1,7 @@
 package hot
 
 import (
+	"syscall"
 	"testing"
 
 	"github.com/varvelog/varve/hot/vfs"
@@ -132,5 +133,24 @@ func TestJournalStaysWhatItWasOnAFullDisk(t *testing.T) {
 	}
 	if again := rereadJournal(t, mem); again.version != journalVersion || *again.live[keyOf(testPartition)] != st {
 		t.Fatalf("version %d, %+v", again.version, again.live[keyOf(testPartition)])
+	}
+}
+
+// A rewrite that fails when the file has its name already has changed the journal,
+// whatever the error.
+func TestJournalDoesNotGoOnInAFileThatWasReplaced(t *testing.T) {
+	mem := vfs.NewMem(4)
+	j := cutJournal(t, mem)
+	if err := j.setVersion(journalVersion); err != nil {
+		t.Fatal(err)
+	}
+	faults := vfs.NewFaults(mem)
+	j.fs = faults
+	faults.Inject(vfs.Rule{Ops: []vfs.Op{vfs.OpSyncDir}, Err: syscall.ENOSPC})
+	if err := j.setVersion(journalVersionCut); err == nil || isDiskEnd(err) {
+		t.Fatalf("replaced for want of space: %v", err)
+	}
+	if err := j.sync(); err == nil {
+		t.Fatal("goes on in a file without a name")
 	}
 }

@@ -138,10 +138,9 @@ func (s *Store) zeroShared(path string, size int64) (err error) {
 func (s *Store) closeShared(synced bool) error {
 	y := s.syncer
 	y.adoptShared()
-	if x := y.shared; x != nil {
-		if err := x.file.Close(); err != nil {
-			return err
-		}
+	x := y.shared
+	if x != nil {
+		defer x.file.Close() // after an error of its syncs nobody comes to what counts on them
 	}
 	if !synced {
 		return nil
@@ -149,9 +148,13 @@ func (s *Store) closeShared(synced bool) error {
 	if n := len(y.behind); n > 0 {
 		return fmt.Errorf("%d logs have records that only the shared log makes durable: %w", n, errBehind)
 	}
-	if y.shared != nil {
+	if x != nil {
 		if err := s.fs.SyncFS(s.config.Dir); err != nil {
 			return fmt.Errorf("sync before the shared log is void: %w", err)
+		}
+		// Should the journal come to be missing, nobody is to ask what was in it.
+		if err := x.retire(); err != nil && !isDiskEnd(err) {
+			return fmt.Errorf("retire the shared log: %w", err)
 		}
 	}
 	return s.journal.setVersion(journalVersion)

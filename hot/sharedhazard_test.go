@@ -111,6 +111,38 @@ func TestRecordsOfALogThatTheJournalDoesNotKnowAreNotForgotten(t *testing.T) {
 	}
 }
 
+// Who moves a damaged journal away is not to lose by it what the shared log has;
+// after a clean close there is nothing in it.
+func TestSharedLogOutlivesAJournalThatWasMovedAway(t *testing.T) {
+	mem, _, _ := sharedOnly(t, 18)
+	if err := mem.Remove("data/" + journalName); err != nil {
+		t.Fatal(err)
+	}
+	s := openStore(t, mem, "data")
+	if _, _, lost := openLog(t, s).Lost(); !lost {
+		t.Fatal("the log counts without what the shared log has")
+	}
+	s.Abandon()
+	if _, err := mem.Stat("data/" + sharedName + damagedSuffix); err != nil {
+		t.Fatalf("the only copy is not kept: %v", err)
+	}
+	mem = vfs.NewMem(19)
+	s = sharedStore(t, mem)
+	appendDurable(t, openLog(t, s), 5)
+	if err := s.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if err := mem.Remove("data/" + journalName); err != nil {
+		t.Fatal(err)
+	}
+	s = sharedStore(t, mem)
+	defer s.Abandon()
+	l := openLog(t, s)
+	if _, _, lost := l.Lost(); lost || l.Offsets().End != 5 {
+		t.Fatalf("accused after a clean close: lost %v, %+v", lost, l.Offsets())
+	}
+}
+
 func TestLogWhoseDirectoryIsGoneLacksWhatTheSharedLogHas(t *testing.T) {
 	mem, _, _ := sharedOnly(t, 13)
 	if err := mem.RemoveAll("data/" + partitionDirName(onlyPartition(t, mem))); err != nil {

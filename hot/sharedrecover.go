@@ -31,13 +31,15 @@ const sharedFilesMax = 64
 // it counts once it is written on, and with that the shared log is void.
 func (s *Store) recoverShared() (r *sharedRecovery, err error) {
 	r = &sharedRecovery{store: s, lost: map[journalKey]struct{}{}, unsure: map[journalKey]struct{}{}, files: map[string]vfs.File{}}
-	if s.journal.version == journalVersion {
+	if s.journal.version == journalVersion && !s.journal.missing {
 		return r, nil
 	}
 	path := filepath.Join(s.config.Dir, sharedName)
 	f, err := s.fs.Open(path)
 	if errors.Is(err, vfs.ErrNotExist) {
-		r.damaged(err)
+		if !s.journal.missing {
+			r.damaged(err)
+		}
 		return r, nil
 	}
 	if err != nil {
@@ -134,7 +136,7 @@ func (r *sharedRecovery) stranger(e sharedEntry, exists bool) {
 	}
 	r.unsure[e.key] = struct{}{}
 	r.store.logger.Error("shared log has records of a partition that the journal does not know: the log does not count before others have confirmed it",
-		"partition", r.store.onDisk[e.key].part.String(), "offset", e.base)
+		"path", filepath.Join(r.store.config.Dir, sharedName), "partition", r.store.onDisk[e.key].part.String(), "offset", e.base)
 }
 
 // open is a segment's file; one that cannot be opened keeps the store from
@@ -175,9 +177,15 @@ func (r *sharedRecovery) lose(k journalKey, why error) {
 
 // damaged says that nobody knows whose records were in the shared log.
 func (r *sharedRecovery) damaged(why error) {
-	r.store.logger.Error("shared log is damaged: no log counts before others have what it may lack", "err", why)
+	r.store.logger.Error("shared log is damaged: no log counts before others have what it may lack",
+		"path", filepath.Join(r.store.config.Dir, sharedName), "err", why)
 	for _, k := range slices.Collect(maps.Keys(r.store.journal.live)) {
 		r.lose(k, why)
+	}
+	if r.store.journal.missing {
+		for k := range r.store.onDisk {
+			r.unsure[k] = struct{}{}
+		}
 	}
 }
 
@@ -190,6 +198,25 @@ func (s *Store) retireShared(r *sharedRecovery) error {
 	if len(r.lost) > 0 {
 		return fmt.Errorf("what the shared log has lost cannot be noted in the journal: %w", errNoSpace)
 	}
+	return s.retireFile()
+}
+
+// retireStale retires a file that is void already, beside a journal of version 1:
+// should that journal come to be missing, nobody is to ask what was in it.
+func (s *Store) retireStale() {
+	if s.journal.version != journalVersion {
+		return
+	}
+	_, err := s.fs.Stat(filepath.Join(s.config.Dir, sharedName))
+	if err == nil {
+		err = s.retireFile()
+	}
+	if err != nil && !errors.Is(err, vfs.ErrNotExist) && !errors.Is(err, errSharedHeader) {
+		s.logger.Warn("file of the shared log is void and does not say so", "err", err)
+	}
+}
+
+func (s *Store) retireFile() error {
 	f, err := s.fs.OpenAppend(filepath.Join(s.config.Dir, sharedName))
 	if err != nil {
 		return fmt.Errorf("retire the shared log: %w", err)

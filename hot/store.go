@@ -173,6 +173,7 @@ func (s *Store) load() error {
 	}
 	s.keepShared(applied)
 	s.tidyShared()
+	s.retireStale()
 	return nil
 }
 

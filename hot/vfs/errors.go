@@ -9,6 +9,10 @@ import (
 // holds the lock file.
 var ErrLocked = errors.New("locked by another process")
 
+// ErrReplaced is returned when WriteFileAtomic has put the new content in place and
+// could not make that durable: after power loss there is either.
+var ErrReplaced = errors.New("file is replaced, and its name not synced")
+
 // ErrTooLarge is returned when ReadFile meets a file above the caller's limit.
 var ErrTooLarge = errors.New("file is larger than allowed")
 

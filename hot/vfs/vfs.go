@@ -140,5 +140,8 @@ func WriteFileAtomic(fsys FS, name string, data []byte) error {
 	if err != nil {
 		return fmt.Errorf("replace %s: %w", name, err)
 	}
-	return fsys.SyncDir(filepath.Dir(name))
+	if err := fsys.SyncDir(filepath.Dir(name)); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrReplaced, name, err)
+	}
+	return nil
 }
