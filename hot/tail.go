@@ -152,6 +152,13 @@ func (l *Log) rollLocked(base, now int64) error {
 	old := l.tail
 	segs := l.list()
 	seg := &segment{log: l, base: base}
+	if old.pos > 0 && len(segs) == 1 {
+		// The name of the log's first segment is durable before there is a second: were the second's all that power loss
+		// leaves, it would be taken for a log that starts there.
+		if err := l.store.fs.SyncDir(l.dir); err != nil {
+			return l.failUnlessFull("syncing the directory", err)
+		}
+	}
 	if old.pos == 0 {
 		// An empty segment whose base is too far below: take its place.
 		segs = segs[:len(segs)-1]
