@@ -33,6 +33,7 @@ var internalErrors = map[string]string{
 	"hot.ErrOffsetOutOfRange":      "replica answers its own ErrOffsetOutOfRange",
 	"hot.ErrOffline":               "replica answers its own ErrOffline",
 	"hot.ErrCorrupt":               "replica.ErrCorrupt is the same value",
+	"vfs.ErrReplaced":              "a log goes offline by it",
 	"vfs.ErrLocked":                "start-up",
 	"vfs.ErrTooLarge":              "file helpers of start-up",
 	"vfs.ErrNotExist":              "files, not requests",
