@@ -34,6 +34,7 @@ type promise struct {
 	kill     bool  // the process died, not the machine: the kernel has everything
 	deleting bool  // and to be deleted
 	any      bool  // the log was being replaced as a whole: any state goes
+	cached   bool  // power went, and records counted once they were in the page cache
 	chain    lineage.Chain
 	epochs   bool // an epoch was being assigned
 	sent     map[int64][]sentBatch
@@ -80,6 +81,7 @@ func (c *crashLog) promise(kill, replicated bool) promise {
 	case replicated:
 		// Of names that were not synced a later one may be all that is left.
 		p.durable, p.start, p.startMax, p.localMax, p.any = 0, 0, 1<<62, 1<<62, true
+		p.cached = true
 	}
 	if c.cutAt >= 0 {
 		p.durable = min(p.durable, c.cutAt)

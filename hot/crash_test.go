@@ -513,6 +513,11 @@ func (r *crashRun) verify(fs vfs.FS, promises []promise) {
 		} else if err != nil {
 			r.fatalf("log is offline: %v", err)
 		}
+		if p.cached && len(l.Damaged()) > 0 {
+			// Power loss took what nobody had synced, below a watermark that
+			// was: other replicas have it, and here it is not served.
+			return
+		}
 		p.first = true
 		r.verifyLog(c, l, p)
 		p.first = false
