@@ -211,7 +211,7 @@ func (c *conn) next() error {
 		c.frame.release(keep)
 	}
 	if c.muted != 0 && err == nil {
-		c.rest()
+		return c.rest()
 	}
 	return err
 }

@@ -219,8 +219,9 @@ func (s *Server) throttleShareFetch(r *request, op *shareFetchOp) int32 {
 	return millisOf(wait)
 }
 
-// rest reads nothing from a connection until its client has waited, or is gone, or the quotas let it.
-func (c *conn) rest() {
+// rest reads nothing from a connection until its client has waited, or the quotas let it. It returns net.ErrClosed when the
+// connection has ended: what the client sent before that is not read any more, although the socket may be open still.
+func (c *conn) rest() error {
 	s := c.srv
 	c.handleMillis.Store(s.nowMillis()) // so that the sweeper looks whether the client is there still
 	defer func() {
@@ -232,7 +233,7 @@ func (c *conn) rest() {
 		t := s.quotas.table.Load()
 		wait := c.muted - s.quotas.now()
 		if t == nil || wait <= 0 {
-			return
+			return nil
 		}
 		timer := time.NewTimer(wait)
 		select {
@@ -242,10 +243,10 @@ func (c *conn) rest() {
 			c.muted = min(c.muted, s.quotas.now()+c.owes())
 		case <-s.draining:
 			timer.Stop()
-			return
+			return nil
 		case <-c.ctx.Done():
 			timer.Stop()
-			return
+			return net.ErrClosed
 		}
 	}
 }
