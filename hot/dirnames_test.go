@@ -25,9 +25,10 @@ func twoNewLogs(t *testing.T) (faults *vfs.Faults, s *Store, a, b *Log) {
 
 // TestFirstAppendWaitsForTheNameOfItsLog has the data directory be synced for one new log when another one is appended to.
 func TestFirstAppendWaitsForTheNameOfItsLog(t *testing.T) {
-	faults, _, a, b := twoNewLogs(t)
+	faults, s, a, b := twoNewLogs(t)
 	reached, release := make(chan struct{}), make(chan struct{})
 	rule := faults.Inject(vfs.Rule{Ops: []vfs.Op{vfs.OpSyncDir}, Path: "data", Do: func() { close(reached); <-release }})
+	s.newDir() // a round may have made it durable already
 	done := make(chan error, 2)
 	add := func(l *Log) {
 		_, err := l.Append(records(3, 40, 1), AppendOptions{Now: 1})
