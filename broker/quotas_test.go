@@ -321,11 +321,11 @@ func TestPartitionsAreCreatedAndDeletedAtARate(t *testing.T) {
 	}
 }
 
-// TestControllersQuotaIsTheClientsWhoseBrokerForwards: the controller counts for whoever asked, and the broker that was asked
-// has its client wait.
-func TestControllersQuotaIsTheClientsWhoseBrokerForwards(t *testing.T) {
+// limitedMember starts two brokers under a quota of partitions that is used up by the first, and gives the one that is not the
+// controller.
+func limitedMember(t *testing.T) (other *clusterNode) {
+	t.Helper()
 	all := startMembers(t, 2, nil)
-	var other *clusterNode
 	for _, m := range all {
 		if m.node.NodeID() != m.node.Image().ControllerID {
 			other = m
@@ -338,6 +338,13 @@ func TestControllersQuotaIsTheClientsWhoseBrokerForwards(t *testing.T) {
 	eventually(t, "the quota is known", func() bool {
 		return all[0].quotas.table.Load() != nil && all[1].quotas.table.Load() != nil
 	})
+	return other
+}
+
+// TestControllersQuotaIsTheClientsWhoseBrokerForwards: the controller counts for whoever asked, and the broker that was asked
+// has its client wait.
+func TestControllersQuotaIsTheClientsWhoseBrokerForwards(t *testing.T) {
+	other := limitedMember(t)
 	c := dial(t, other.addr)
 	resp := c.ask(createRequest(7, newTopic("a", 1), newTopic("b", 1))).(*kmsg.CreateTopicsResponse)
 	if resp.ThrottleMillis < 50_000 {
@@ -356,20 +363,7 @@ func TestControllersQuotaIsTheClientsWhoseBrokerForwards(t *testing.T) {
 // TestBrokersOwnTopicsAreNotHeldBack: __consumer_offsets and the like, and topics that Metadata creates, are no client's. What the
 // users have used up of their quotas does not keep a broker from them.
 func TestBrokersOwnTopicsAreNotHeldBack(t *testing.T) {
-	all := startMembers(t, 2, nil)
-	var other *clusterNode
-	for _, m := range all {
-		if m.node.NodeID() != m.node.Image().ControllerID {
-			other = m
-		}
-	}
-	if other == nil {
-		t.Fatal("every node is the controller")
-	}
-	dial(t, other.addr).alterQuota(meta.ControllerMutationRate, 0.01)
-	eventually(t, "the quota is known", func() bool {
-		return all[0].quotas.table.Load() != nil && all[1].quotas.table.Load() != nil
-	})
+	other := limitedMember(t)
 	if x := dial(t, other.addr).ask(createRequest(7, newTopic("a", 3))).(*kmsg.CreateTopicsResponse); x.Topics[0].ErrorCode != 0 {
 		t.Fatalf("error %d", x.Topics[0].ErrorCode)
 	}

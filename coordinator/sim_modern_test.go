@@ -191,6 +191,31 @@ func (x *simPeer) lose() {
 	x.joined++
 }
 
+// strays has a peer leave now and then, with or without a word, or say again what is long past, which must be refused. epoch is
+// the one in its heartbeat q.
+func (x *simPeer) strays(q any, epoch *int32, gone func()) bool {
+	id, w := x.id, x.w
+	switch {
+	case x.epoch > 0 && w.one(40):
+		*epoch = leaveEpoch
+		gone()
+		x.id = ""
+		if w.rng.IntN(2) == 0 {
+			w.request(simGroups, q, func(any, error) {})
+		}
+		return true
+	case len(x.past) > 1 && w.one(12):
+		*epoch = x.past[w.rng.IntN(len(x.past)-1)]
+		w.request(simGroups, q, func(_ any, err error) {
+			if err == nil {
+				w.fail("%s is in epoch %d, and its heartbeat of epoch %d is taken", id, x.epoch, *epoch)
+			}
+		})
+		return true
+	}
+	return false
+}
+
 func (x *simPeer) believes() bool {
 	return x.epoch > 0 && x.w.now < x.heard+min(simSession, simRebalance)
 }
@@ -229,22 +254,7 @@ func (m *simThreads) step() {
 		x.id = fmt.Sprintf("s%d-%d", i, x.joined)
 	}
 	q := &StreamsHeartbeatRequest{Group: "streams", MemberID: x.id, MemberEpoch: x.epoch, RebalanceMillis: -1}
-	switch {
-	case x.epoch > 0 && m.w.one(40):
-		q.MemberEpoch = leaveEpoch
-		x.gone()
-		x.id = ""
-		if m.w.rng.IntN(2) == 0 {
-			m.w.request(simGroups, q, func(any, error) {})
-		}
-		return
-	case len(x.past) > 1 && m.w.one(12):
-		q.MemberEpoch = x.past[m.w.rng.IntN(len(x.past)-1)]
-		m.w.request(simGroups, q, func(_ any, err error) {
-			if err == nil {
-				m.w.fail("%s is in epoch %d, and its heartbeat of epoch %d is taken", q.MemberID, x.epoch, q.MemberEpoch)
-			}
-		})
+	if x.strays(q, &q.MemberEpoch, x.gone) {
 		return
 	}
 	if x.epoch == joinEpoch {
@@ -345,22 +355,7 @@ func (m *simTakers) step() {
 		x.id = fmt.Sprintf("k%d-%d", i, x.joined)
 	}
 	q := &ShareHeartbeatRequest{Group: "share", MemberID: x.id, MemberEpoch: x.epoch, ClientID: "c", ClientHost: "/h"}
-	switch {
-	case x.epoch > 0 && m.w.one(40):
-		q.MemberEpoch = leaveEpoch
-		x.lose()
-		x.id, x.has = "", nil
-		if m.w.rng.IntN(2) == 0 {
-			m.w.request(simGroups, q, func(any, error) {})
-		}
-		return
-	case len(x.past) > 1 && m.w.one(12):
-		q.MemberEpoch = x.past[m.w.rng.IntN(len(x.past)-1)]
-		m.w.request(simGroups, q, func(_ any, err error) {
-			if err == nil {
-				m.w.fail("%s is in epoch %d, and its heartbeat of epoch %d is taken", q.MemberID, x.epoch, q.MemberEpoch)
-			}
-		})
+	if x.strays(q, &q.MemberEpoch, func() { x.lose(); x.has = nil }) {
 		return
 	}
 	if m.w.one(20) {

@@ -24,12 +24,8 @@ func TestRepairIsNotUndoneByTheSharedLog(t *testing.T) {
 // before it: then the active one has an end that only the shared log makes durable.
 func repairUnderSharedLog(t *testing.T, rolled bool) {
 	mem := vfs.NewMem(11)
-	s := sharedStore(t, mem)
+	s, l := behindStore(t, mem, 6)
 	defer s.Abandon()
-	l := openLog(t, s)
-	appendDurable(t, l, 1)
-	s.syncer.flush()
-	appendDurable(t, l, 6)
 	sound := readAll(t, l, 1<<20)
 	at := int64(0)
 	for _, b := range sound[:3] {

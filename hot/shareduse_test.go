@@ -29,6 +29,17 @@ func sharedStore(t testing.TB, fs vfs.FS, change ...func(*Config)) *Store {
 	return s
 }
 
+// behindStore is a sharedStore whose log has one batch in place and n more that only the shared log makes durable.
+func behindStore(t testing.TB, fs vfs.FS, n int) (*Store, *Log) {
+	t.Helper()
+	s := sharedStore(t, fs)
+	l := openLog(t, s)
+	appendDurable(t, l, 1)
+	s.syncer.flush()
+	appendDurable(t, l, n)
+	return s, l
+}
+
 // haveShared makes a store's shared log now instead of after many rounds.
 func haveShared(t testing.TB, s *Store) {
 	t.Helper()

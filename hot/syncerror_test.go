@@ -34,11 +34,7 @@ func TestFileWhoseSyncFailedIsNeverInPlace(t *testing.T) {
 	} {
 		mem := vfs.NewMem(21)
 		faults := vfs.NewFaults(mem)
-		s := sharedStore(t, faults)
-		l := openLog(t, s)
-		appendDurable(t, l, 1)
-		s.syncer.flush()
-		appendDurable(t, l, 9)
+		s, l := behindStore(t, faults, 9)
 		fault := faults.Inject(vfs.Rule{Ops: []vfs.Op{vfs.OpSync}, Path: "*" + logExt, Err: syscall.EIO, Unwritten: true})
 		broken(s, l)
 		if fault.Hits() != 1 || !errors.Is(l.Err(), ErrOffline) {
@@ -56,12 +52,8 @@ func TestFileWhoseSyncFailedIsNeverInPlace(t *testing.T) {
 // round's own does not see the error any more.
 func TestFailedSyncOfTheFileSystemLeavesNothingInPlace(t *testing.T) {
 	mem := vfs.NewMem(22)
-	s := sharedStore(t, mem)
+	s, _ := behindStore(t, mem, 9)
 	defer s.Abandon()
-	l := openLog(t, s)
-	appendDurable(t, l, 1)
-	s.syncer.flush()
-	appendDurable(t, l, 9)
 	s.failAll("sync", syscall.EIO)
 	for range 3 {
 		s.syncer.flush()

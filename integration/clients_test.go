@@ -28,6 +28,22 @@ import (
 func clientsDir() string       { return os.Getenv("VARVE_CLIENTS") }
 func clientsBootstrap() string { return os.Getenv("VARVE_CLIENTS_BOOTSTRAP") }
 
+// needsClients leaves a test out where the clients are not. .ci/run sets VARVE_CLIENTS and fails on a test that is left out.
+func needsClients(t *testing.T) {
+	t.Helper()
+	if clientsDir() == "" {
+		t.Skip("needs more than Go: run clients/setup.sh DIR and set VARVE_CLIENTS=DIR (.ci/run does)")
+	}
+}
+
+// needsJVM is needsClients for those that run on Java.
+func needsJVM(t *testing.T) {
+	t.Helper()
+	if clientsDir() == "" {
+		t.Skip("needs a JVM and Kafka's jars: run clients/setup.sh DIR and set VARVE_CLIENTS=DIR (.ci/run does)")
+	}
+}
+
 var allCodecs = []string{"none", "gzip", "snappy", "lz4", "zstd"}
 
 // clientPrograms gives each client's command line, without the verb.
@@ -74,9 +90,7 @@ func tailBytes(b []byte) []byte { return b[max(0, len(b)-3000):] }
 // every codec, then reads back as a consumer group and looks up times when
 // the records are in the bucket only.
 func TestClientsProduceConsumeAndSeekRemoteData(t *testing.T) {
-	if clientsDir() == "" {
-		t.Skip("needs more than Go: run clients/setup.sh DIR and set VARVE_CLIENTS=DIR (.ci/run does)")
-	}
+	needsClients(t)
 	var n *nodetest.Node
 	if clientsBootstrap() != "" {
 		n = nodetest.At(t, clientsBootstrap())

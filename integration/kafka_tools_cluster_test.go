@@ -17,9 +17,7 @@ import (
 // TestKafkaToolsOnThreeNodes runs Apache Kafka 4.4.0's own tools for clusters
 // against three nodes. Each must end with status 0 and print what is true.
 func TestKafkaToolsOnThreeNodes(t *testing.T) {
-	if clientsDir() == "" {
-		t.Skip("needs a JVM and Kafka's jars: run clients/setup.sh DIR and set VARVE_CLIENTS=DIR (.ci/run does)")
-	}
+	needsJVM(t)
 	c := nodetest.StartCluster(t, nodetest.ClusterOptions{
 		NodeSettings: func(id int32) map[string]string { return map[string]string{"broker.rack": fmt.Sprintf("r%d", id)} },
 	})

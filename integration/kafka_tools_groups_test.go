@@ -22,9 +22,7 @@ import (
 // TestKafkaToolsOnGroupsAndTransactions runs kafka-consumer-groups and
 // kafka-transactions of Apache Kafka 4.4.0 against three nodes.
 func TestKafkaToolsOnGroupsAndTransactions(t *testing.T) {
-	if clientsDir() == "" {
-		t.Skip("needs a JVM and Kafka's jars: run clients/setup.sh DIR and set VARVE_CLIENTS=DIR (.ci/run does)")
-	}
+	needsJVM(t)
 	c := nodetest.StartCluster(t, nodetest.ClusterOptions{Settings: map[string]string{
 		"offsets.topic.num.partitions": "4", "transaction.state.log.num.partitions": "4",
 		"group.consumer.assignment.interval.ms": "0",

@@ -9,20 +9,13 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
-
-	"github.com/varvelog/varve/integration/nodetest"
 )
 
 // TestKafkaToolsSetQuotasThatHold has kafka-configs set a producer's quota, and
 // franz-go produce under it: an idle client has ten seconds' worth at once, and
 // waits for the rest.
 func TestKafkaToolsSetQuotasThatHold(t *testing.T) {
-	if clientsDir() == "" {
-		t.Skip("needs a JVM and Kafka's jars: run clients/setup.sh DIR and set VARVE_CLIENTS=DIR (.ci/run does)")
-	}
-	n := nodetest.Start(t, t.TempDir())
-	k := &kafkaTools{T: t, node: nodetest.At(t, n.Bootstrap), dir: t.TempDir()}
-	k.file("log4j2.xml", toolsLogging)
+	n, k := toolsOnOneNode(t)
 	entity := []string{"--entity-type", "clients", "--entity-name", "loader"}
 	k.wants(k.run("ConfigCommand", append(entity[:4:4], "--alter", "--add-config", "producer_byte_rate=50000,request_percentage=1000")...),
 		"Completed updating config for client loader.")

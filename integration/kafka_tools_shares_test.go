@@ -5,19 +5,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/varvelog/varve/integration/nodetest"
 )
 
 // TestKafkaToolsForShareGroups has Apache Kafka 4.4.0's share console consumer read a topic, and its kafka-share-groups list,
 // describe, reset and delete what that leaves behind.
 func TestKafkaToolsForShareGroups(t *testing.T) {
-	if clientsDir() == "" {
-		t.Skip("needs a JVM and Kafka's jars: run clients/setup.sh DIR and set VARVE_CLIENTS=DIR (.ci/run does)")
-	}
-	n := nodetest.Start(t, t.TempDir())
-	k := &kafkaTools{T: t, node: nodetest.At(t, n.Bootstrap), dir: t.TempDir()}
-	k.file("log4j2.xml", toolsLogging)
+	_, k := toolsOnOneNode(t)
 	const tool, group, name, count = "consumer.group.ShareGroupCommand", "tools-share", "shared", 20
 	k.run("TopicCommand", "--create", "--topic", name, "--partitions", "1", "--replication-factor", "1")
 	var lines strings.Builder

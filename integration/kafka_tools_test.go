@@ -28,6 +28,16 @@ type kafkaTools struct {
 	dir  string
 }
 
+// toolsOnOneNode starts a node and gives it with the tools for it.
+func toolsOnOneNode(t *testing.T) (*nodetest.Node, *kafkaTools) {
+	t.Helper()
+	needsJVM(t)
+	n := nodetest.Start(t, t.TempDir())
+	k := &kafkaTools{T: t, node: n, dir: t.TempDir()}
+	k.file("log4j2.xml", toolsLogging)
+	return n, k
+}
+
 // run starts a tool by its class with the bootstrap server and gives what it
 // printed; a status other than 0 is an error.
 func (k *kafkaTools) run(class string, args ...string) string {
@@ -86,9 +96,7 @@ const toolsLogging = `<Configuration status="ERROR"><Appenders><Console name="c"
 // a topic whose records are in the bucket only. Each must end with status 0
 // and print what is true.
 func TestKafkaToolsWorkOnRemoteData(t *testing.T) {
-	if clientsDir() == "" {
-		t.Skip("needs a JVM and Kafka's jars: run clients/setup.sh DIR and set VARVE_CLIENTS=DIR (.ci/run does)")
-	}
+	needsJVM(t)
 	n := nodetest.Start(t, t.TempDir())
 	dir := t.TempDir()
 	for _, step := range []struct {

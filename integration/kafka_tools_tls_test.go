@@ -16,9 +16,7 @@ import (
 // speaks TLS alone and asks for certificates, with PEM files as Kafka's clients
 // take them (KIP-651).
 func TestKafkaToolsSpeakTLS(t *testing.T) {
-	if clientsDir() == "" {
-		t.Skip("needs a JVM and Kafka's jars: run clients/setup.sh DIR and set VARVE_CLIENTS=DIR (.ci/run does)")
-	}
+	needsJVM(t)
 	a := securetest.New(t, t.TempDir(), "authority")
 	settings := a.Settings("node", securetest.Wish{})
 	maps.Copy(settings, map[string]string{"ssl.client.auth": "required"})

@@ -35,9 +35,7 @@ var groupKinds = []struct{ client, protocol string }{
 // once while each node is killed, coordinators of groups and of transactions
 // among them.
 func TestClientsInGroupsAndTransactions(t *testing.T) {
-	if clientsDir() == "" {
-		t.Skip("needs more than Go: run clients/setup.sh DIR and set VARVE_CLIENTS=DIR (.ci/run does)")
-	}
+	needsClients(t)
 	c := nodetest.StartCluster(t, nodetest.ClusterOptions{Settings: map[string]string{
 		"group.initial.rebalance.delay.ms": "100", "group.min.session.timeout.ms": "1000",
 		"group.consumer.session.timeout.ms": "3000", "group.consumer.min.session.timeout.ms": "1000",

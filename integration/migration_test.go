@@ -15,9 +15,7 @@ import (
 // time. At every step each partition has one owner that alone reads it; in the
 // end every record was read, and the group has committed all.
 func TestClientsRollAGroupFromClassicToConsumerAndBack(t *testing.T) {
-	if clientsDir() == "" {
-		t.Skip("needs more than Go: run clients/setup.sh DIR and set VARVE_CLIENTS=DIR (.ci/run does)")
-	}
+	needsClients(t)
 	for _, client := range []string{"java", "confluent-kafka"} {
 		if tool := missing(clientTools[client]); tool != "" {
 			t.Skipf("this machine has no %s", tool)

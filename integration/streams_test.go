@@ -183,9 +183,7 @@ func (o *counts) progress(t *testing.T, n int) {
 // TestStreamsClientsCountExactlyOnceWhileBrokersAreKilled runs a word count of Kafka Streams, exactly once, under both protocols.
 // The leader of a partition that it reads, and then the coordinator of its group, are killed; the counts must be exact.
 func TestStreamsClientsCountExactlyOnceWhileBrokersAreKilled(t *testing.T) {
-	if clientsDir() == "" {
-		t.Skip("needs a JVM and Kafka's jars: run clients/setup.sh DIR and set VARVE_CLIENTS=DIR (.ci/run does)")
-	}
+	needsJVM(t)
 	for _, protocol := range []string{"streams", "classic"} {
 		t.Run(protocol, func(t *testing.T) {
 			const groupTopic, partitions = "__consumer_offsets", 4

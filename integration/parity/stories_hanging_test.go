@@ -133,9 +133,7 @@ func adminMarker(s *session) {
 // TestAnswersUnderOtherSettingsEqualApacheKafkas runs stories against brokers
 // that serve the classic protocol alone and forget quickly.
 func TestAnswersUnderOtherSettingsEqualApacheKafkas(t *testing.T) {
-	if clientsDir() == "" {
-		t.Skip("needs a JVM and Kafka's jars: run ../clients/setup.sh DIR and set VARVE_CLIENTS=DIR (.ci/run does)")
-	}
+	needsJava(t)
 	lines := append([]string{
 		"group.coordinator.rebalance.protocols=classic", "transactional.id.expiration.ms=1500",
 		"transaction.remove.expired.transaction.cleanup.interval.ms=300", "transaction.abort.timed.out.transaction.cleanup.interval.ms=300",

@@ -16,9 +16,7 @@ import (
 // TestTieredAnswersEqualApacheKafkas runs the stories of tiered topics against
 // a Kafka that tiers to a folder and a Varve that does.
 func TestTieredAnswersEqualApacheKafkas(t *testing.T) {
-	if clientsDir() == "" {
-		t.Skip("needs a JDK and Kafka's jars: run ../clients/setup.sh DIR and set VARVE_CLIENTS=DIR (.ci/run does)")
-	}
+	needsJava(t)
 	expected := readDifferences(t)
 	kafka := kafkatest.StartTiered(t, clientsDir(), settings...).Bootstrap
 	varve := nodetest.Start(t, t.TempDir(), "--set", settings[0], "--set", settings[1], "--set", "log.retention.check.interval.ms=300").Bootstrap
