@@ -9,11 +9,16 @@ import (
 )
 
 // TestNewLeaderClaimsBeforeItUploads: the manifest is the new leader's, and the one
-// before fenced, ahead of its first object (T8).
+// before fenced, ahead of its first object (T8). A claim takes a second here, so that an
+// upload that does not wait for it is always ahead of it.
 func TestNewLeaderClaimsBeforeItUploads(t *testing.T) {
 	var puts *putLog
 	inRig(t, func(r *rig) {
-		puts = &putLog{Store: r.store}
+		puts = &putLog{Store: r.store, before: func(key string) {
+			if info, _ := r.archive.Config().ParseKey(key); info.Kind == KeyHead {
+				<-time.After(time.Second)
+			}
+		}}
 		r.store = puts
 	}, func(r *rig) {
 		g := r.leadWith(r.newLog(0, defaultTopic()), 2)

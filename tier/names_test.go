@@ -13,6 +13,7 @@ import (
 // putLog is a store that remembers what was put, and how.
 type putLog struct {
 	objstore.Store
+	before func(key string) // each put waits for it, unless nil
 
 	mu   sync.Mutex // guards the following
 	puts []loggedPut
@@ -28,6 +29,9 @@ func (s *putLog) Put(ctx context.Context, key string, body objstore.Body, o objs
 	b, err := io.ReadAll(io.NewSectionReader(body, 0, body.Size()))
 	if err != nil {
 		return objstore.Object{}, err
+	}
+	if s.before != nil {
+		s.before(key)
 	}
 	s.mu.Lock()
 	s.puts = append(s.puts, loggedPut{key, o, crc32c(b)})
