@@ -188,6 +188,8 @@ type journal struct {
 	fs   vfs.FS
 	path string
 
+	syncMu sync.Mutex // one sync at a time: of two, one alone might be told of an error. It comes before mu
+
 	mu       sync.Mutex // guards the following, held across the journal's own writes
 	version  uint32     // of the file
 	missing  bool       // there was no file
@@ -496,8 +498,11 @@ func (j *journal) failLocked(err error) error {
 	return j.failed
 }
 
-// sync makes everything put so far durable.
+// sync makes everything put so far durable. Meanwhile the journal takes more: a
+// log's first append, under that log's locks, does not wait for the disk of all.
 func (j *journal) sync() error {
+	j.syncMu.Lock()
+	defer j.syncMu.Unlock()
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.failed != nil {
@@ -509,10 +514,17 @@ func (j *journal) sync() error {
 	if j.synced == j.at {
 		return nil
 	}
-	if err := j.file.Sync(); err != nil {
+	f, at := j.file, j.at
+	j.mu.Unlock()
+	err := f.Sync()
+	j.mu.Lock()
+	if j.file != f {
+		return j.failed // what took its place was synced whole
+	}
+	if err != nil {
 		return j.failLocked(fmt.Errorf("sync journal: %w", err))
 	}
-	j.synced = j.at
+	j.synced = max(j.synced, at)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package hot
 
 import (
+	"errors"
 	"syscall"
 	"testing"
 
@@ -152,5 +153,92 @@ func TestJournalDoesNotGoOnInAFileThatWasReplaced(t *testing.T) {
 	}
 	if err := j.sync(); err == nil {
 		t.Fatal("goes on in a file without a name")
+	}
+}
+
+// TestJournalTakesRecordsWhileItSyncs puts a record, and rewrites the file, while a sync of the journal waits for the disk: the
+// record is taken at once, and counts as durable only when it is.
+func TestJournalTakesRecordsWhileItSyncs(t *testing.T) {
+	for _, rewritten := range []bool{false, true} {
+		mem := vfs.NewMem(1)
+		disk := vfs.NewFaults(mem)
+		if err := mem.MkdirAll("data"); err != nil {
+			t.Fatal(err)
+		}
+		j, _, err := openJournal(disk, "data")
+		if err != nil {
+			t.Fatal(err)
+		}
+		put := func(index int32) {
+			t.Helper()
+			if err := j.put(journalKey{index: index}, newPartitionState(7)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put(1)
+		reached, gate := make(chan struct{}), make(chan struct{})
+		rule := disk.Inject(vfs.Rule{Ops: []vfs.Op{vfs.OpSync}, Count: 1, Do: func() {
+			close(reached)
+			<-gate
+		}})
+		done := make(chan error, 1)
+		go func() { done <- j.sync() }()
+		<-reached
+		rule.Remove()
+		put(2)
+		if rewritten {
+			j.mu.Lock()
+			err := j.rewriteLocked()
+			j.mu.Unlock()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		close(gate)
+		if err := <-done; err != nil {
+			t.Fatalf("rewritten %t: %v", rewritten, err)
+		}
+		if durable := j.synced == j.at; durable != rewritten {
+			t.Fatalf("rewritten %t: durable %t", rewritten, durable)
+		}
+		if err := j.sync(); err != nil {
+			t.Fatal(err)
+		}
+		after := rereadJournal(t, mem.CrashSeed(1))
+		if _, ok := after.state(journalKey{index: 2}); !ok {
+			t.Fatalf("rewritten %t: what was synced is gone", rewritten)
+		}
+	}
+}
+
+// TestJournalTellsEveryoneOfAFailedSync has two wait for one: the error of the first is also the second's, whose own sync would not
+// have met it.
+func TestJournalTellsEveryoneOfAFailedSync(t *testing.T) {
+	mem := vfs.NewMem(1)
+	disk := vfs.NewFaults(mem)
+	if err := mem.MkdirAll("data"); err != nil {
+		t.Fatal(err)
+	}
+	j, _, err := openJournal(disk, "data")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := j.put(keyOf(testPartition), newPartitionState(7)); err != nil {
+		t.Fatal(err)
+	}
+	reached, gate := make(chan struct{}), make(chan struct{})
+	disk.Inject(vfs.Rule{Ops: []vfs.Op{vfs.OpSync}, Count: 1, Err: syscall.EIO, Do: func() {
+		close(reached)
+		<-gate
+	}})
+	done := make(chan error, 2)
+	go func() { done <- j.sync() }()
+	<-reached
+	go func() { done <- j.sync() }()
+	close(gate)
+	for range 2 {
+		if err := <-done; !errors.Is(err, syscall.EIO) {
+			t.Fatalf("a sync said %v", err)
+		}
 	}
 }

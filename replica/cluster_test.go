@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -40,8 +41,8 @@ type member struct {
 	id    int32
 	rack  string
 	ears  *deafness
-	epoch int64
-	up    bool // c.mu guards it, and node.m
+	epoch atomic.Int64 // the manager of a life that has ended may still ask
+	up    bool         // c.mu guards it, and node.m
 }
 
 // deafness is the metadata of a broker that may stop hearing of it, as one that is cut off from the quorum does.
@@ -135,7 +136,7 @@ func startCluster(t *testing.T, n int, d hot.Durability, settings map[string]str
 		m := &member{node: newNode(t), c: c, id: int32(i + 1)}
 		m.durable = d
 		m.broker, m.bucket, m.quorum, m.callTimeout, m.nodeID, m.peers = all, c.bucket, c.quorum, time.Second, m.id, clusterPeers{c, m.id}
-		m.brokerEpoch = func() int64 { return m.epoch }
+		m.brokerEpoch = func() int64 { return m.epoch.Load() }
 		m.ears = &deafness{Metadata: c.quorum}
 		m.deaf = m.ears
 		c.nodes = append(c.nodes, m)
@@ -158,7 +159,7 @@ func (m *member) boot(lossy bool) {
 		ID: m.id, Host: "localhost", Port: 9092 + m.id, Incarnation: topic.NewID(), MayLackRecords: lossy, Rack: m.rack,
 	})
 	m.must(err)
-	m.epoch = b.Epoch
+	m.epoch.Store(b.Epoch)
 	m.start()
 	m.set(true)
 }
@@ -167,7 +168,7 @@ func (m *member) boot(lossy bool) {
 func (m *member) kill(power bool, seed uint64) {
 	m.t.Helper()
 	m.set(false)
-	m.must(m.c.quorum.FenceBroker(context.Background(), m.id, m.epoch))
+	m.must(m.c.quorum.FenceBroker(context.Background(), m.id, m.epoch.Load()))
 	if power {
 		m.crash(seed)
 		return
@@ -256,11 +257,12 @@ func (c *cluster) leader(name string) (*member, *Partition) {
 			return false
 		}
 		m = c.nodes[s.Leader-1]
-		if !m.up {
+		r := m.running()
+		if r == nil {
 			return false
 		}
 		var err error
-		if p, err = m.m.Partition(name, 0); err != nil {
+		if p, err = r.Partition(name, 0); err != nil {
 			return false
 		}
 		epoch, err := p.Epoch()
@@ -281,10 +283,11 @@ func (c *cluster) wait(what string, ok func() bool) {
 				state += fmt.Sprintf("\n%s %+v", t.Name, t.Partitions)
 			}
 			for _, m := range c.nodes {
-				if !m.up {
+				r := m.running()
+				if r == nil {
 					continue
 				}
-				for _, p := range m.m.Partitions() {
+				for _, p := range r.Partitions() {
 					state += fmt.Sprintf("\nbroker %d: %+v lineage %v", m.id, p.Describe(), p.log.Lineage())
 				}
 			}

@@ -303,7 +303,7 @@ func TestReplicaWhoseEndIsMissingDoesNotLead(t *testing.T) {
 			b.kill(false, 0)
 			c.wait("1 to be in sync alone", func() bool { return slices.Equal(c.state("events").ISR, []int32{1}) })
 			a.set(false)
-			a.must(c.quorum.FenceBroker(context.Background(), a.id, a.epoch))
+			a.must(c.quorum.FenceBroker(context.Background(), a.id, a.epoch.Load()))
 			a.stop()
 			a.shorten(dir, 0, 300)
 			a.boot(false)
@@ -373,7 +373,7 @@ func TestLoneLeaderWhoseBytesAreGoneStaysOffline(t *testing.T) {
 	c.produceAll("events", 5, acked)
 	dir := c.held(1, "events").log.Dir()
 	a.set(false)
-	a.must(c.quorum.FenceBroker(context.Background(), a.id, a.epoch))
+	a.must(c.quorum.FenceBroker(context.Background(), a.id, a.epoch.Load()))
 	a.stop()
 	short := a.size(dir, 0) - 1
 	a.shorten(dir, 0, short)

@@ -145,7 +145,7 @@ func TestDeposedLeaderNeitherCommitsNorUploads(t *testing.T) {
 	c.inSync("events", 3)
 	old := c.held(1, "events")
 	c.nodes[0].ears.stop()
-	if err := c.quorum.FenceBroker(context.Background(), 1, c.nodes[0].epoch); err != nil {
+	if err := c.quorum.FenceBroker(context.Background(), 1, c.nodes[0].epoch.Load()); err != nil {
 		t.Fatal(err)
 	}
 	c.wait("another leader", func() bool { return c.state("events").Leader > 1 })
@@ -235,7 +235,7 @@ func TestCutOffLeaderCommitsNothingAfterTheUncleanOne(t *testing.T) {
 	end := c.uploaded("events")
 
 	c.nodes[0].ears.stop()
-	if err := c.quorum.FenceBroker(context.Background(), 1, c.nodes[0].epoch); err != nil {
+	if err := c.quorum.FenceBroker(context.Background(), 1, c.nodes[0].epoch.Load()); err != nil {
 		t.Fatal(err)
 	}
 	m, p := c.leader("events")
