@@ -33,6 +33,7 @@ type page struct {
 	Topics                  []topicRow
 	Total                   topicRow
 	Problems                []problemRow
+	Damaged                 []damagedRow
 }
 
 // topicRow is one topic, its partitions added up.
@@ -69,6 +70,12 @@ type problemRow struct {
 	Stuck                   bool
 }
 
+// damagedRow is a partition with damaged records.
+type damagedRow struct {
+	Partition string
+	What      *DamagedPart
+}
+
 func (s *Server) console(w http.ResponseWriter, _ *http.Request) {
 	p := s.page(time.Now())
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -98,6 +105,9 @@ func (s *Server) page(now time.Time) page {
 		p.Total.add(d)
 		if problem, ok := problemOf(d); ok {
 			p.Problems = append(p.Problems, problem)
+		}
+		if part := damagedPartOf(d.Damage); part != nil {
+			p.Damaged = append(p.Damaged, damagedRow{d.Partition.String(), part})
 		}
 	}
 	for _, t := range topics {

@@ -38,6 +38,12 @@ func (s *Server) writeDegraded(w io.Writer) {
 	if u := s.deps.Hot.Usage(); u.Full {
 		fmt.Fprintf(w, "degraded: the disk is nearly full, appends are refused: %d bytes are free, %d are kept in reserve\n", u.DiskFree, u.Reserve)
 	}
+	for _, p := range s.deps.Replica.Partitions() {
+		if d := damagedPartOf(p.Damage()); d != nil {
+			fmt.Fprintf(w, "degraded: partition %s: %s\n", p.ID(), d)
+			break
+		}
+	}
 	if err := s.deps.StoreFailed(); err != nil {
 		fmt.Fprintf(w, "degraded: the bucket does not answer: %v\n", err)
 		return

@@ -2,6 +2,7 @@ package ops
 
 import (
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -132,6 +133,11 @@ var (
 	compactOver = counter("varve_log_compactionoverbuffer_total", "Compactions for which one large batch had more keys than the dedupe buffer has room for: they took more memory.")
 	offlineLogs = counter("varve_log_offline_total", "Logs that went offline after an I/O error.")
 	quarantined = counter("varve_log_quarantined_total", "Segments found damaged: a disk lost bits.")
+	damagedNow  = gauge("varve_log_damagedpartitions", "Partitions that this node holds with damaged records, not mended yet.")
+	lostNow     = gauge("varve_log_lostpartitions", "Of those, the ones led here of which every other replica and the bucket have said that they have not got the records.")
+	heldNow     = gauge("varve_log_producersheldpartitions", "Of those, the ones led here that take no batch of an idempotent producer before everybody has answered who may have the records.")
+	mendWaits   = gauge("varve_log_mendwaitpartitions", "Of those, the ones that wait for an answer of somebody who may have the records: a broker, the bucket, or this node's own disk. One that waits for several is counted for each.", "source")
+	mendWaitFor = gauge("varve_log_mendwaitseconds", "How long the longest of those waits has lasted.", "source")
 	scrubBytes  = counter("varve_log_scrub_bytes_total", "Bytes of sealed segments that were checked for damage in the background.")
 	scrubPasses = counter("varve_log_scrub_passes_total", "Times that all sealed segments were checked in the background.")
 	repaired    = counter("varve_log_repaired_total", "Damaged ranges of records that were replaced from another copy.")
@@ -195,9 +201,11 @@ func (r *rooms) partitions(ch chan<- prometheus.Metric) {
 	held, led, offline := 0, 0, 0
 	under, belowMin, justMin := 0, 0, 0
 	sums := map[string]topicSum{}
+	var hurt damageSum
 	for _, p := range r.deps.Replica.Partitions() {
 		d := p.Describe()
 		held++
+		hurt.add(d.Damage)
 		switch {
 		case d.Leads:
 			led++
@@ -210,7 +218,7 @@ func (r *rooms) partitions(ch chan<- prometheus.Metric) {
 			case d.SpareISR == 0:
 				justMin++
 			}
-		case d.Err != nil:
+		case d.Offline():
 			offline++
 		}
 		r.partition(ch, d)
@@ -229,6 +237,7 @@ func (r *rooms) partitions(ch chan<- prometheus.Metric) {
 	isrShrinks.send(ch, float64(shrinks))
 	isrExpands.send(ch, float64(expands))
 	offlineReplicas.send(ch, float64(offline))
+	hurt.send(ch, time.Now())
 	for topic, sum := range sums {
 		remoteSize.send(ch, float64(sum.raw), topic)
 		remoteStore.send(ch, float64(sum.stored), topic)

@@ -13,6 +13,8 @@ import (
 type PartitionSegments struct {
 	Partition int32     `json:"partition"`
 	Segments  []Segment `json:"segments"`
+	// Damage is absent when nothing is damaged on the node's disk.
+	Damage *DamagedPart `json:"damage,omitempty"`
 	// Error says why the list may be incomplete: the bucket did not answer.
 	Error string `json:"error,omitempty"`
 }
@@ -60,7 +62,7 @@ func (s *Server) segments(w http.ResponseWriter, r *http.Request) {
 			continue
 		}
 		places, err := p.Segments(r.Context())
-		ps := PartitionSegments{Partition: int32(i), Segments: make([]Segment, 0, len(places))}
+		ps := PartitionSegments{Partition: int32(i), Segments: make([]Segment, 0, len(places)), Damage: damagedPartOf(p.Damage())}
 		if err != nil {
 			ps.Error = err.Error()
 		}

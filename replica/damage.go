@@ -1,11 +1,11 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -24,6 +24,7 @@ type damageState struct {
 	wake      atomic.Pointer[chan struct{}]
 	asked     atomic.Pointer[inquiry] // the newest
 	verdict   atomic.Pointer[inquiry] // one in which everybody said no: the partition goes on without, and takes what may be a repeat for new
+	waits     atomic.Pointer[[]Wait]  // for whom, since the newest round
 	stepBack  atomic.Bool             // the leader wants another one, with its next wish
 	suspected atomic.Int64            // when a follower's complaint was last looked into, steady milliseconds
 }
@@ -108,8 +109,8 @@ func (p *Partition) lookAtDamage() {
 	m.wg.Go(func() {
 		p.mend(m.running)
 		p.damage.mending.Store(false)
-		if len(p.noteDamage()) > 0 && m.running.Err() == nil && !p.role.Load().final() {
-			p.lookAtDamage() // found as the last was mended
+		if m.running.Err() == nil && !p.role.Load().final() {
+			p.lookAtDamage() // what was found as the last was mended
 		}
 	})
 }
@@ -128,9 +129,7 @@ func (p *Partition) hastenMending() {
 
 // noteDamage lists what is damaged and still wanted, and lets the fetcher tell the leader what that changes.
 func (p *Partition) noteDamage() []hot.Damage {
-	start := p.log.Offsets().LocalStart
-	list := slices.DeleteFunc(p.log.Damaged(), func(d hot.Damage) bool { return d.End <= start })
-	from := NoOffset
+	list, from := p.wanted(), NoOffset
 	if len(list) > 0 {
 		from = list[0].Start
 	}
@@ -142,6 +141,12 @@ func (p *Partition) noteDamage() []hot.Damage {
 	return list
 }
 
+// wanted is what is damaged and not below the log's start.
+func (p *Partition) wanted() []hot.Damage {
+	start := p.log.Offsets().LocalStart
+	return slices.DeleteFunc(p.log.Damaged(), func(d hot.Damage) bool { return d.End <= start })
+}
+
 // damagedFrom is the first damaged offset, NoOffset when all is whole.
 func (p *Partition) damagedFrom() int64 { return p.damage.from.Load() }
 
@@ -149,7 +154,8 @@ func (p *Partition) damagedFrom() int64 { return p.damage.from.Load() }
 func (p *Partition) mend(ctx context.Context) {
 	wake := make(chan struct{}, 1)
 	p.damage.wake.Store(&wake)
-	pause := mendRetryMin
+	defer p.damage.waits.Store(nil)
+	pause, told := mendRetryMin, ""
 	for tries := 1; ; tries++ {
 		q, before := p.inquire(), p.noteDamage()
 		waits, failed := p.mendAll(ctx, before)
@@ -157,8 +163,8 @@ func (p *Partition) mend(ctx context.Context) {
 		if len(left) == 0 && failed == nil {
 			waits, failed = p.complete(ctx)
 		}
-		q.waits = strings.Join(waits, ", ")
-		last := p.damage.asked.Swap(&q)
+		q.waits = namesOf(p.damage.noteWaits(waits, now()))
+		p.damage.asked.Store(&q)
 		switch {
 		case p.role.Load().final():
 			return
@@ -170,7 +176,11 @@ func (p *Partition) mend(ctx context.Context) {
 				continue
 			}
 		case failed != nil:
-			p.notMended(tries, left, &q, last, failed)
+			p.notMended(tries, left, &q, failed)
+			if tries == 1 || told != q.waits {
+				p.tellOfWaits(failed)
+				told = q.waits
+			}
 		case damagedBytes(left) < damagedBytes(before): // on with the rest
 			continue
 		}
@@ -199,16 +209,19 @@ func (p *Partition) mendAll(ctx context.Context, list []hot.Damage) (waits []str
 	return slices.Compact(waits), failed
 }
 
-// notMended sees to what cannot be mended for now.
-func (p *Partition) notMended(tries int, left []hot.Damage, q, last *inquiry, failed error) {
-	if tries == 1 || tries%64 == 0 || last != nil && last.waits != q.waits {
-		start, end := NoOffset, NoOffset
-		if len(left) > 0 {
-			start, end = left[0].Start, left[0].End
-		}
-		p.logger().Error("damage is not mended yet: its offsets are refused, all others are served",
-			"ranges", len(left), "start", start, "end", end, "waits_for", q.waits, "err", failed)
+// tellOfWaits says that damage is not mended, and who is waited for: once, and again when it is somebody else.
+func (p *Partition) tellOfWaits(failed error) {
+	d, since := p.Damage(), ""
+	if len(d.Waits) > 0 {
+		first := slices.MinFunc(d.Waits, func(a, b Wait) int { return cmp.Compare(a.Since, b.Since) })
+		since = time.UnixMilli(first.Since).UTC().Format(time.RFC3339)
 	}
+	p.logger().Error("damage is not mended yet: its offsets are refused, all others are served", "ranges", d.Ranges, "start", d.Start, "end", d.End,
+		"waits_for", namesOf(d.Waits), "since", since, "producers_wait", d.HoldsProducers, "err", failed)
+}
+
+// notMended sees to what cannot be mended for now.
+func (p *Partition) notMended(tries int, left []hot.Damage, q *inquiry, failed error) {
 	switch {
 	case p.role.Load().err == nil:
 		if q.waits == "" && q.epoch != NoEpoch && !p.damage.verdict.Load().holds(p) {

@@ -37,9 +37,13 @@ type Description struct {
 
 	Offload  tier.PartitionStatus // zero unless the tier manager has the partition
 	Offloads bool                 // whether it has
+	Damage   Damage               // of the records on local disk
 	Waiters  int                  // long polls
 	Acks     int                  // acknowledgements waiting for the high watermark
 }
+
+// Offline says that the partition is not served by this process any more: as leader or as follower.
+func (d *Description) Offline() bool { return d.Err != nil && !errors.Is(d.Err, ErrNotLeader) }
 
 // Describe looks at the partition without reading the bucket: the archive's numbers are those this process holds.
 func (p *Partition) Describe() Description {
@@ -50,7 +54,7 @@ func (p *Partition) Describe() Description {
 		LogStart: o.LogStart, LocalStart: o.LocalStart, Durable: o.Durable, End: o.End,
 		LastStable: p.log.LastStable(), HighWatermark: p.log.HighWatermark(),
 		Tiered: p.tiered(), RemoteStart: NoOffset, RemoteEnd: NoOffset,
-		Waiters: int(p.watchers.n.Load()),
+		Damage: p.Damage(), Waiters: int(p.watchers.n.Load()),
 	}
 	d.HotBytes, _ = p.log.SizeBytes()
 	p.mu.Lock()

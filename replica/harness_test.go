@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -48,6 +49,8 @@ type node struct {
 	peers       Peers
 	brokerEpoch func() int64
 	deaf        Metadata // instead of quorum, when set
+	lease       func() bool
+	logger      *slog.Logger // discards unless set
 
 	callTimeout time.Duration
 	interval    time.Duration           // of the retention check
@@ -122,7 +125,7 @@ func (n *node) start() *node {
 		n.must(err)
 		deps.Archive, deps.Tier = n.archive, n.tier
 	}
-	deps.Peers, deps.BrokerEpoch = n.peers, n.brokerEpoch
+	deps.Peers, deps.BrokerEpoch, deps.Lease, deps.Logger = n.peers, n.brokerEpoch, n.lease, n.logger
 	c := DefaultConfig()
 	c.Broker = &b
 	if n.nodeID > 0 {

@@ -31,9 +31,6 @@ type source struct {
 	last  bool // nobody else can be in its place: what it has and does not fit here is as good as absent
 }
 
-// ownDisk stands among those that are waited for.
-const ownDisk = "this broker's disk"
-
 // mendRange fetches the records of one damaged range and puts them in its place. Only what is committed here is taken: those
 // records are the same everywhere. What lies above the watermark is the leader's to send again, after a truncation, or
 // passes the watermark. waits names who may have the records all the same; brokers that are found down are noted.
@@ -113,7 +110,7 @@ func (p *Partition) sources(down map[int32]bool) []source {
 	if !p.tiered() {
 		return brokers
 	}
-	return append([]source{{name: "the bucket", fetch: p.fromBucket, last: len(brokers) == 0}}, brokers...)
+	return append([]source{{name: theBucket, fetch: p.fromBucket, last: len(brokers) == 0}}, brokers...)
 }
 
 func (p *Partition) fromBucket(ctx context.Context, d hot.Damage, take bool) ([]byte, error) {
@@ -253,11 +250,11 @@ func (p *Partition) complete(ctx context.Context) (waits []string, err error) {
 	case errors.Is(err, tier.ErrMissing), errors.Is(err, tier.ErrCorrupt), errors.Is(err, tier.ErrBelowStart):
 		return nil, err
 	case err != nil:
-		return []string{"the bucket"}, err
+		return []string{theBucket}, err
 	}
 	aborted, err := p.remote.AbortedTxns(ctx, start, at)
 	if err != nil {
-		return []string{"the bucket"}, err
+		return []string{theBucket}, err
 	}
 	if err = p.log.CompleteFrom(at, producers, aborted); err != nil {
 		return []string{ownDisk}, err

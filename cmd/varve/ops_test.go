@@ -7,6 +7,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -118,6 +120,10 @@ func TestOperatorsSeeMetricsHealthAndTheConsole(t *testing.T) {
 		`kafka_server_replicamanager_isrexpands_total 0`,
 		`kafka_server_socketservermetrics_connection_count [1-9]`,
 		`varve_disk_full 0`,
+		`varve_log_damagedpartitions 0`,
+		`varve_log_lostpartitions 0`,
+		`varve_log_producersheldpartitions 0`,
+		`kafka_server_replicamanager_offlinereplicacount 0`,
 		`kafka_coordinator_group_groupmetadatamanager_numgroups 1`,
 		`varve_coordinator_held{coordinator="group"} 1`,
 		`varve_coordinator_partitions{coordinator="group"} [1-9]`,
@@ -175,5 +181,87 @@ func TestAFullDiskAndASilentBucketAreToldButLeaveTheNodeHealthy(t *testing.T) {
 			!strings.Contains(body, "degraded: the disk is nearly full") || !strings.Contains(body, "degraded: the bucket does not answer") {
 			t.Errorf("%s answers %d: %s", path, status, body)
 		}
+	}
+}
+
+// TestOperatorsSeeWhatIsDamaged has a disk damage the only copy of a record.
+func TestOperatorsSeeWhatIsDamaged(t *testing.T) {
+	dir := t.TempDir()
+	settings := devSettings(dir, "127.0.0.1:0", "127.0.0.1:0", "")
+	settings["varve.log.verify.interval.ms"] = "0"
+	n, err := startNode(t.Context(), settings, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(context.Background()); err != nil {
+			t.Errorf("close the node: %v", err)
+		}
+	})
+	cl, err := kgo.NewClient(kgo.SeedBrokers(n.Kafka), kgo.DefaultProduceTopic("events"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	if _, err := kadm.NewClient(cl).CreateTopic(t.Context(), 1, 1, nil, "events"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := cl.ProduceSync(t.Context(), kgo.StringRecord(strings.Repeat("x", 200))).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	logs, err := filepath.Glob(filepath.Join(dir, "*", "events*", "*.log"))
+	if err != nil || len(logs) != 1 {
+		t.Fatalf("segments are %v, %v", logs, err)
+	}
+	f, err := os.OpenFile(logs[0], os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte("rot"), 80); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// A consumer finds it.
+	reader, err := kgo.NewClient(kgo.SeedBrokers(n.Kafka), kgo.ConsumeTopics("events"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	p, err := n.replica.Partition("events", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(30 * time.Second)
+	for !p.Damage().Lost {
+		if time.Now().After(deadline) {
+			t.Fatalf("the damage was not found: %+v", p.Damage())
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		reader.PollFetches(ctx)
+		cancel()
+	}
+	_, metrics := get(t, n, "/metrics")
+	for _, line := range []string{"varve_log_damagedpartitions 1", "varve_log_lostpartitions 1", "varve_log_producersheldpartitions 0"} {
+		if !strings.Contains(metrics, "\n"+line+"\n") {
+			t.Errorf("/metrics lacks %s", line)
+		}
+	}
+	const told = "offsets 0 to 0 are damaged; nobody has the records any more"
+	for _, path := range []string{"/", "/healthz", "/readyz"} {
+		if status, body := get(t, n, path); status != http.StatusOK || !strings.Contains(body, told) {
+			t.Errorf("%s answers %d: %s", path, status, body)
+		}
+	}
+	var out, errs strings.Builder
+	cmd := segmentsCommand()
+	cmd.SetOut(&out)
+	cmd.SetErr(&errs)
+	cmd.SetArgs([]string{"events", "--http", n.HTTP})
+	if err := cmd.ExecuteContext(t.Context()); err != nil || !strings.Contains(out.String(), "damaged") || !strings.Contains(errs.String(), "partition 0: "+told) {
+		t.Errorf("%v, varve segments says\n%s%s", err, out.String(), errs.String())
 	}
 }

@@ -45,6 +45,9 @@ func segmentsCommand() *cobra.Command {
 				if p.Error != "" {
 					fmt.Fprintf(cmd.ErrOrStderr(), "varve: partition %d: the list may be incomplete: %s\n", p.Partition, p.Error)
 				}
+				if p.Damage != nil {
+					fmt.Fprintf(cmd.ErrOrStderr(), "varve: partition %d: %s\n", p.Partition, p.Damage)
+				}
 			}
 			return out.table(cmd.OutOrStdout(), []string{"PARTITION", "FROM", "TO", "WHERE", "SIZE", "STORED", "NEWEST RECORD", "WRITTEN", "OBJECT"}, segmentCells(list))
 		},
