@@ -1,12 +1,13 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"maps"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,16 +20,20 @@ import (
 type consumeRun struct {
 	client
 	span   span
+	group  membership
 	out    output
 	format string
 	count  int64
+	idle   time.Duration
+	regex  bool
+	rack   string
 	quiet  bool
 }
 
 func consumeCommand() *cobra.Command {
 	var r consumeRun
 	cmd := &cobra.Command{
-		Use:   "consume TOPIC",
+		Use:   "consume TOPIC…",
 		Short: "Print records from an offset or a time on, to the end, to a time, or for ever",
 		Long: "Print records of all partitions, or of those given, each partition in its order.\n\n" +
 			"With times, exactly the records whose timestamp is at or after --from and before --to are printed, whatever\n" +
@@ -36,25 +41,37 @@ func consumeCommand() *cobra.Command {
 			"Where the last one before --to is cannot be asked, so each partition is read to its end as it is at the start,\n" +
 			"unless --disorder says how far out of order timestamps are: 0s where they only rise, 1h where no record is more\n" +
 			"than an hour earlier than one before it. Records that are further out of order are then missed.\n\n" +
+			"With --group NAME it is a member of a consumer group, which shares the partitions out among its members. The\n" +
+			"group goes on behind what it has committed; --from says where partitions begin that it has committed nothing\n" +
+			"of, and reading stops before the first record at or after --to. What is on standard output is committed, every\n" +
+			"second and at the end, and nothing else: what a member had no time to commit is printed again by another one.\n" +
+			"Without --follow it ends when the group, by whichever member, has read what was there when it began.\n" +
+			"--count, SIGINT and SIGTERM commit and leave the group as well.\n\n" +
 			"--format takes %t topic, %p partition, %o offset, %k key, %v value, %h{%k=%v } headers,\n" +
 			"%d{go#RFC3339#} time, \\n, or the word json (one object a line; --json is the same).",
 		Example: "  varve consume events --from 2024-03-03T14:05Z --to 2024-03-03T15:00Z\n" +
 			"  varve consume events --from 2024-03-03 --to 2024-03-04 --disorder 1h\n" +
 			"  varve consume events --from -36h --format '%d{go#RFC3339#} %k %v\\n'\n" +
-			"  varve consume events --from latest --follow",
-		Args: needs("TOPIC"),
-		RunE: func(cmd *cobra.Command, args []string) error { return r.run(cmd, args[0]) },
+			"  varve consume events --from latest --follow\n" +
+			"  varve consume events --group billing --follow\n" +
+			"  varve consume 'orders-.*' --regex --group billing --count 100",
+		Args: needs("TOPIC…"),
+		RunE: r.run,
 	}
 	r.flags(cmd)
 	r.span.flags(cmd)
+	r.group.flags(cmd)
+	cmd.Flags().BoolVar(&r.regex, "regex", false, "each TOPIC is a regular expression for whole names; a group takes up topics that are made later, too")
 	cmd.Flags().StringVar(&r.format, "format", "%v\\n", "how to print a record, or json")
 	cmd.Flags().BoolVar(&r.out.json, "json", false, "print one JSON object a line, as --format json does; errors and notes as JSON too, on standard error")
 	cmd.Flags().Int64VarP(&r.count, "count", "n", 0, "stop after this many records (0: no limit)")
+	cmd.Flags().DurationVar(&r.idle, "idle", 0, "with --follow: stop when no record has come for this long (0: never)")
+	cmd.Flags().StringVar(&r.rack, "rack", "", "read from replicas in this rack where brokers allow it (replica.selector.class)")
 	cmd.Flags().BoolVar(&r.quiet, "quiet", false, "no progress")
 	return cmd
 }
 
-func (c *consumeRun) run(cmd *cobra.Command, topic string) error {
+func (c *consumeRun) run(cmd *cobra.Command, args []string) error {
 	if c.out.json {
 		c.format = "json"
 	}
@@ -62,9 +79,20 @@ func (c *consumeRun) run(cmd *cobra.Command, topic string) error {
 	if err != nil {
 		return err
 	}
+	if err := c.check(cmd); err != nil {
+		return err
+	}
+	var topics []string
 	var r *reading
-	if err := c.withAdmin(cmd, func(ctx context.Context, adm *admin) error {
-		r, err = c.span.resolve(ctx, adm, topic, time.Now())
+	if err := c.withAdmin(cmd, func(ctx context.Context, adm *admin) (err error) {
+		if topics, err = c.topics(ctx, adm, args); err != nil {
+			return err
+		}
+		if c.group.name != "" {
+			r, err = c.resolveGroup(ctx, adm, topics, time.Now())
+		} else {
+			r, err = c.span.resolve(ctx, adm, topics, time.Now())
+		}
 		return err
 	}); err != nil {
 		return err
@@ -72,99 +100,125 @@ func (c *consumeRun) run(cmd *cobra.Command, topic string) error {
 	for _, text := range r.notes {
 		c.out.note(cmd.ErrOrStderr(), text)
 	}
-	if len(r.starts) == 0 {
+	if r.nothing() {
 		if len(r.notes) == 0 {
-			c.out.note(cmd.ErrOrStderr(), fmt.Sprintf("nothing to read in %s from %s on", topic, c.span.from))
+			c.out.note(cmd.ErrOrStderr(), c.nothing(topics))
 		}
 		return nil
 	}
-	cl, err := c.dial(cmd.Context(), c.span.options(topic, r)...)
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
 	// Beside records on the same terminal a bar would only be in the way.
 	bar := progress(cmd.ErrOrStderr(), r.total(), "reading", c.quiet || isTerminal(cmd.OutOrStdout()), progressbar.OptionShowBytes(false), progressbar.OptionShowCount())
-	printed, err := consume(cmd.Context(), cl, cmd.OutOrStdout(), r, c.count, print, bar)
+	p := newPrinting(cmd.OutOrStdout(), print, r, bar)
+	p.count, p.idle = c.count, c.idle
+	if c.group.name != "" {
+		err = c.readAsMember(cmd, args, p)
+	} else {
+		err = c.read(cmd, p, r)
+	}
 	_ = bar.Finish()
-	if err == nil && printed == 0 && cmd.Context().Err() == nil {
-		c.out.note(cmd.ErrOrStderr(), fmt.Sprintf("no record of %s lies in that span", topic))
+	if err == nil && p.printed == 0 && cmd.Context().Err() == nil {
+		c.out.note(cmd.ErrOrStderr(), c.none(topics))
 	}
 	return err
 }
 
-// options are the client's for a reading.
-func (s *span) options(topic string, r *reading) []kgo.Opt {
-	starts := make(map[int32]kgo.Offset, len(r.starts))
-	for p, offset := range r.starts {
-		starts[p] = kgo.NewOffset().At(offset)
+// check refuses options that do not go together.
+func (c *consumeRun) check(cmd *cobra.Command) error {
+	switch {
+	case c.count < 0:
+		return fmt.Errorf("--count %d: write how many records to print, or leave it out", c.count)
+	case c.idle < 0:
+		return fmt.Errorf("--idle %s: write after how long without a record to stop, such as 10s", c.idle)
+	case c.idle > 0 && !c.span.follow:
+		return errors.New("--idle goes with --follow: without that, reading stops at the end anyway")
 	}
+	return c.group.check(cmd, &c.span)
+}
+
+// nothing says why nothing is read.
+func (c *consumeRun) nothing(topics []string) string {
+	if c.group.name != "" {
+		return fmt.Sprintf("nothing is left for group %s in %s", c.group.name, strings.Join(topics, ", "))
+	}
+	return fmt.Sprintf("nothing to read in %s from %s on", strings.Join(topics, ", "), c.span.from)
+}
+
+// none says why nothing was printed.
+func (c *consumeRun) none(topics []string) string {
+	names := strings.Join(topics, ", ")
+	switch {
+	case c.span.follow:
+		return fmt.Sprintf("no record of %s has come within %s", names, c.idle)
+	case c.group.name != "":
+		return fmt.Sprintf("other members of group %s have read what there was in %s", c.group.name, names)
+	}
+	return fmt.Sprintf("no record of %s lies in that span", names)
+}
+
+// wholly makes a regular expression one for whole names, as brokers take it.
+func wholly(pattern string) string { return "^(?:" + pattern + ")$" }
+
+// topics are those that were named, each once.
+func (c *consumeRun) topics(ctx context.Context, adm *admin, args []string) ([]string, error) {
+	if !c.regex {
+		return slices.Compact(slices.Sorted(slices.Values(args))), nil
+	}
+	all, err := adm.ListTopics(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var topics []string
+	for _, pattern := range args {
+		re, err := regexp.Compile(pattern)
+		if err != nil {
+			return nil, fmt.Errorf("--regex: %q is no regular expression: %w", pattern, err)
+		}
+		re = regexp.MustCompile(wholly(pattern))
+		for _, t := range all.Sorted() {
+			if re.MatchString(t.Topic) && !slices.Contains(topics, t.Topic) {
+				topics = append(topics, t.Topic)
+			}
+		}
+	}
+	if len(topics) == 0 {
+		return nil, advise(fmt.Errorf("no topic has a name that %s matches", strings.Join(args, " or ")), "`varve topic list` shows what there is")
+	}
+	return topics, nil
+}
+
+// options are the client's for reading whatever is read.
+func (c *consumeRun) options() []kgo.Opt {
 	opts := []kgo.Opt{
-		kgo.FetchMaxWait(500 * time.Millisecond), kgo.FetchMaxPartitionBytes(4 << 20),
+		kgo.FetchMaxWait(500 * time.Millisecond), kgo.FetchMaxPartitionBytes(4 << 20), kgo.Rack(c.rack),
 		// Transaction markers are kept so that one at the very end shows that
 		// the end is reached; they are never printed.
 		kgo.KeepControlRecords(),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: starts}),
 	}
-	if s.committed {
+	if c.span.committed {
 		opts = append(opts, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
-	}
-	if !r.earliest { // what was asked for is not replaced by what is left
-		opts = append(opts, kgo.ConsumeResetOffset(kgo.NoResetOffset()))
 	}
 	return opts
 }
 
-// consume prints what is wanted until every partition has reached its end, count
-// records are out, or the context ends. It tells bar of every offset read.
-func consume(ctx context.Context, cl *kgo.Client, w io.Writer, r *reading, count int64, print recordPrinter, bar *progressbar.ProgressBar) (printed int64, err error) {
-	out := bufio.NewWriterSize(w, 256<<10)
-	defer out.Flush()
-	next := maps.Clone(r.starts)
-	open := len(r.starts)
-	for open > 0 || r.ends == nil {
-		fetches := cl.PollFetches(ctx)
-		if ctx.Err() != nil {
-			return printed, out.Flush()
+// read prints what a reading has, by itself and for nobody else.
+func (c *consumeRun) read(cmd *cobra.Command, p *printing, r *reading) error {
+	starts := map[string]map[int32]kgo.Offset{}
+	for k, offset := range r.starts {
+		if starts[k.topic] == nil {
+			starts[k.topic] = map[int32]kgo.Offset{}
 		}
-		if err := fetches.Err0(); err != nil {
-			return printed, err
-		}
-		for _, fe := range fetches.Errors() {
-			return printed, fmt.Errorf("read %s-%d from offset %d: %w", fe.Topic, fe.Partition, next[fe.Partition], fe.Err)
-		}
-		var failed error
-		fetches.EachPartition(func(p kgo.FetchTopicPartition) {
-			end, bounded := r.ends[p.Partition]
-			if r.ends != nil && !bounded {
-				return
-			}
-			for _, rec := range p.Records {
-				if failed != nil || (bounded && rec.Offset >= end) || (count > 0 && printed == count) {
-					break
-				}
-				_ = bar.Add64(rec.Offset + 1 - next[p.Partition])
-				next[p.Partition] = rec.Offset + 1
-				if rec.Attrs.IsControl() || !r.wants(rec) {
-					continue
-				}
-				failed = print(out, rec)
-				printed++
-			}
-			if n := len(p.Records); bounded && n > 0 && p.Records[n-1].Offset >= end-1 {
-				delete(r.ends, p.Partition)
-				cl.PauseFetchPartitions(map[string][]int32{p.Topic: {p.Partition}})
-				open--
-			}
-		})
-		if failed != nil || (count > 0 && printed == count) {
-			return printed, failed
-		}
-		if err := out.Flush(); err != nil {
-			return printed, err
-		}
+		starts[k.topic][k.partition] = kgo.NewOffset().At(offset)
 	}
-	return printed, out.Flush()
+	opts := append(c.options(), kgo.ConsumePartitions(starts))
+	if !r.earliest { // what was asked for is not replaced by what is left
+		opts = append(opts, kgo.ConsumeResetOffset(kgo.NoResetOffset()))
+	}
+	cl, err := c.dial(cmd.Context(), opts...)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	return p.all(cmd.Context(), cl)
 }
 
 type recordPrinter func(io.Writer, *kgo.Record) error

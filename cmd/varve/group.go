@@ -41,6 +41,8 @@ func groupError(name string, err error, message string) error {
 		hint = "`varve group list` shows what there is"
 	case errors.Is(err, kerr.CoordinatorNotAvailable), errors.Is(err, kerr.CoordinatorLoadInProgress):
 		hint = "its coordinator starts: try again in a moment"
+	case errors.Is(err, kerr.InconsistentGroupProtocol):
+		hint = "its members balance in a way that this one does not know, or speak another protocol (--group-protocol): `varve group describe " + name + "` shows who they are"
 	case errors.Is(err, kerr.NonEmptyGroup), errors.Is(err, kerr.UnknownMemberID), errors.Is(err, kerr.IllegalGeneration), errors.Is(err, kerr.StaleMemberEpoch):
 		hint = "stop its members first: `varve group describe " + name + "` lists them"
 	}

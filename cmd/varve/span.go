@@ -24,12 +24,12 @@ type span struct {
 // reading is a span, resolved: which offsets to read of each partition, and
 // which of the records there to print.
 type reading struct {
-	starts   map[int32]int64
-	ends     map[int32]int64 // exclusive; nil: for ever
-	since    int64           // timestamps in milliseconds: at or after this
-	before   int64           // and before this
-	earliest bool            // a start that retention has passed meanwhile is the new earliest
-	notes    []string        // what the user may not expect
+	starts   map[partitionKey]int64
+	ends     map[partitionKey]int64 // exclusive; nil: for ever
+	since    int64                  // timestamps in milliseconds: at or after this
+	before   int64                  // and before this
+	earliest bool                   // a start that retention has passed meanwhile is the new earliest
+	notes    []string               // what the user may not expect
 }
 
 // wants says whether a record's timestamp lies in the span.
@@ -44,11 +44,14 @@ func (r *reading) total() int64 {
 		return -1
 	}
 	var n int64
-	for p, end := range r.ends {
-		n += end - r.starts[p]
+	for k, end := range r.ends {
+		n += max(0, end-r.starts[k])
 	}
 	return n
 }
+
+// nothing says that there is nothing to read.
+func (r *reading) nothing() bool { return r.total() == 0 || len(r.starts) == 0 }
 
 func (s *span) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&s.from, "from", "earliest", "begin here: "+placeForms)
@@ -64,19 +67,24 @@ func (s *span) flags(cmd *cobra.Command) {
 // ones may be earlier as well, and are left out one by one. ListOffsets cannot
 // tell the last record before --to: without --disorder the partition is read
 // to its end.
-func (s *span) resolve(ctx context.Context, adm *admin, topic string, now time.Time) (*reading, error) {
+func (s *span) resolve(ctx context.Context, adm *admin, topics []string, now time.Time) (*reading, error) {
 	from, to, err := s.places(now)
 	if err != nil {
 		return nil, err
 	}
-	keys, err := topicPartitions(ctx, adm, []string{topic})
-	if err != nil {
-		return nil, err
+	var keys []partitionKey
+	for _, topic := range topics {
+		all, err := topicPartitions(ctx, adm, []string{topic})
+		if err != nil {
+			return nil, err
+		}
+		chosen, err := s.chosen(topic, all)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, chosen...)
 	}
-	if keys, err = s.chosen(topic, keys); err != nil {
-		return nil, err
-	}
-	r := &reading{starts: map[int32]int64{}, since: math.MinInt64, before: math.MaxInt64, earliest: from.kind == placeEarliest}
+	r := &reading{starts: map[partitionKey]int64{}, since: math.MinInt64, before: math.MaxInt64, earliest: from.kind == placeEarliest}
 	if from.kind == placeTime {
 		r.since = from.at
 	}
@@ -99,13 +107,13 @@ func (s *span) resolve(ctx context.Context, adm *admin, topic string, now time.T
 		}
 	}
 	if !s.follow {
-		r.ends = map[int32]int64{}
+		r.ends = map[partitionKey]int64{}
 	}
 	for _, k := range keys {
 		r.add(k, from, to, at[0][k], at[1][k], at[2][k], at[3][k], s.follow)
 	}
 	if len(r.starts) == 0 && (from.kind == placeOffset || to.kind == placeOffset) && !s.allEmpty(keys, at[0], at[3]) {
-		return nil, fmt.Errorf("nothing of %s lies there: %s", topic, strings.Join(r.notes, "; "))
+		return nil, fmt.Errorf("nothing of %s lies there: %s", strings.Join(topics, ", "), strings.Join(r.notes, "; "))
 	}
 	return r, nil
 }
@@ -158,7 +166,7 @@ func (r *reading) add(k partitionKey, from, to place, first, start, end, last in
 		r.notes = append(r.notes, has+", none of them that late")
 	}
 	if follow {
-		r.starts[k.partition] = min(start, last)
+		r.starts[k] = min(start, last)
 		return
 	}
 	switch {
@@ -169,7 +177,7 @@ func (r *reading) add(k partitionKey, from, to place, first, start, end, last in
 		r.notes = append(r.notes, has+fmt.Sprintf(", none before %d", end))
 	}
 	if start < end {
-		r.starts[k.partition], r.ends[k.partition] = start, end
+		r.starts[k], r.ends[k] = start, end
 	}
 }
 
