@@ -32,7 +32,6 @@ type promise struct {
 	want     map[int64][]byte
 	end      int64 // of want
 	kill     bool  // the process died, not the machine: the kernel has everything
-	deleting bool  // and to be deleted
 	any      bool  // the log was being replaced as a whole: any state goes
 	cached   bool  // power went, and records counted once they were in the page cache
 	chain    lineage.Chain
@@ -55,7 +54,7 @@ func (c *crashLog) promise(kill, replicated bool) promise {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := promise{
-		start: c.starts, startMax: max(c.starts, c.starting), kill: kill, any: c.resetting, deleting: c.deleting,
+		start: c.starts, startMax: max(c.starts, c.starting), kill: kill, any: c.resetting,
 		chain: c.chain.Clone(), epochs: c.assigning, sent: cloneSent(c.sent), events: slices.Clone(c.events),
 		inflight: c.inflight, end: c.end,
 	}

@@ -40,7 +40,7 @@ func (r *crashRun) recreate(s *Store, c *crashLog) {
 		return errors.Is(err, vfs.ErrNotExist)
 	})
 	c.mu.Lock()
-	c.resetting, c.deleting = true, true
+	c.resetting = true
 	c.mu.Unlock()
 	r.check(s.Delete(c.part))
 	l, err := s.Log(c.part, r.lc)
@@ -48,7 +48,7 @@ func (r *crashRun) recreate(s *Store, c *crashLog) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.log, c.end, c.starts, c.starting, c.remote, c.resetAt = l, 0, 0, 0, 0, 0
-	c.resetting, c.deleting, c.events, c.chain = false, false, nil, nil
+	c.resetting, c.events, c.chain = false, nil, nil
 	clear(c.want)
 	clear(c.sent)
 	clear(c.seq)

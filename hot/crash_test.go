@@ -2,7 +2,6 @@ package hot
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -82,7 +81,6 @@ type crashLog struct {
 	starting  int64                 // log start being asked for
 	remote    int64                 // highest remote end
 	resetting bool                  // ResetTo is under way, or Delete
-	deleting  bool                  // Delete is
 	resetAt   int64                 // highest offset of a ResetTo
 	assigning bool                  // AssignEpoch is under way
 	sent      map[int64][]sentBatch // last batches by producer, acknowledged
@@ -508,9 +506,7 @@ func (r *crashRun) verify(fs vfs.FS, promises []promise) {
 		if err != nil {
 			r.fatalf("open log: %v", err)
 		}
-		if err := l.Err(); p.deleting && errors.Is(err, ErrCorrupt) {
-			return // its directory is gone, or half of it, and the journal may still know it
-		} else if err != nil {
+		if err := l.Err(); err != nil {
 			r.fatalf("log is offline: %v", err)
 		}
 		if p.cached && len(l.Damaged()) > 0 {

@@ -190,20 +190,21 @@ type journal struct {
 
 	syncMu sync.Mutex // one sync at a time: of two, one alone might be told of an error. It comes before mu
 
-	mu       sync.Mutex // guards the following, held across the journal's own writes
-	version  uint32     // of the file
-	missing  bool       // there was no file
-	lastCut  uint32     // the highest that was given
-	file     vfs.File
-	at       int64 // end of the file
-	synced   int64 // of it, durable
-	reserved int64 // blocks are reserved up to here, at best
-	live     map[journalKey]*partitionState
-	removed  map[journalKey]struct{} // that the file which was read says so of; nil once it is written on
-	behind   map[journalKey]struct{} // whose record did not fit on the disk
-	retry    int64                   // position at which a rewrite that did not fit is tried again
-	failed   error
-	buf      []byte
+	mu        sync.Mutex // guards the following, held across the journal's own writes
+	version   uint32     // of the file
+	missing   bool       // there was no file
+	lastCut   uint32     // the highest that was given
+	file      vfs.File
+	at        int64 // end of the file
+	synced    int64 // of it, durable
+	reserved  int64 // blocks are reserved up to here, at best
+	live      map[journalKey]*partitionState
+	removed   map[journalKey]struct{} // that the file which was read says so of; nil once it is written on
+	forgotten map[journalKey]struct{} // that it has, and that forget took out; nil likewise
+	behind    map[journalKey]struct{} // whose record did not fit on the disk
+	retry     int64                   // position at which a rewrite that did not fit is tried again
+	failed    error
+	buf       []byte
 }
 
 // openJournal reads the journal in dir, or starts one, and goes on in version 1.
@@ -245,10 +246,36 @@ func (j *journal) begin() error {
 	err := j.rewriteLocked()
 	if isDiskEnd(err) && good > 0 {
 		j.version = version
-		err = j.reuseLocked(good)
+		if err = j.reuseLocked(good); err == nil {
+			j.behind = j.forgotten // the file has them yet
+		}
 	}
-	j.removed = nil
+	j.removed, j.forgotten = nil, nil
 	return err
+}
+
+// forget takes a partition out of a journal that was read and is not written on
+// yet.
+func (j *journal) forget(k journalKey) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if _, ok := j.live[k]; !ok {
+		return
+	}
+	delete(j.live, k)
+	if j.forgotten == nil {
+		j.forgotten = map[journalKey]struct{}{}
+	}
+	j.forgotten[k] = struct{}{}
+}
+
+// owes says whether the journal could not say yet, for want of space, what became
+// of a partition.
+func (j *journal) owes(k journalKey) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	_, ok := j.behind[k]
+	return ok
 }
 
 // setVersion rewrites the journal in another version, durably. When that fails

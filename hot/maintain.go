@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -129,7 +130,13 @@ func (s *Store) removeDue(now int64) {
 		r := s.maint.removal[0]
 		s.maint.removal = slices.Delete(s.maint.removal, 0, 1)
 		s.maint.mu.Unlock()
-		if err := s.fs.RemoveAll(r.path); err != nil {
+		remove := s.fs.RemoveAll
+		if strings.HasSuffix(r.path, deleteSuffix) {
+			remove = s.removeDeleted
+		}
+		if err := remove(r.path); isDiskEnd(err) {
+			s.removeLater(r.path, removeRetry)
+		} else if err != nil {
 			s.logger.Warn("deleted file cannot be removed, the next start tries again", "path", r.path, "err", err)
 		}
 	}

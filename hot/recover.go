@@ -80,6 +80,12 @@ func (s *Store) openLog(p topic.Partition, c LogConfig, dirName string, exists b
 }
 
 func (l *Log) create(had int64, hadEpoch int32) error {
+	if l.store.journal.owes(keyOf(l.part)) {
+		// It may have another log of this id yet, with which this one would be mistaken.
+		if err := l.store.journal.sync(); err != nil {
+			return err
+		}
+	}
 	if err := l.store.fs.MkdirAll(l.dir); err != nil {
 		return err
 	}

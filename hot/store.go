@@ -158,14 +158,19 @@ func (s *Store) load() error {
 	}
 	s.journal = j
 	s.clean = len(marker) > 0 && string(marker) == formatMarker(sum)
-	if err := s.find(); err != nil {
+	deleted, err := s.find()
+	if err != nil {
 		return err
 	}
+	s.forgetDeleted(deleted)
 	applied, err := s.recoverShared()
 	if err != nil {
 		return err
 	}
 	if err := j.begin(); err != nil {
+		return err
+	}
+	if err := s.sweepDeleted(deleted); err != nil {
 		return err
 	}
 	if err := s.retireShared(applied); err != nil {
@@ -181,12 +186,12 @@ func (s *Store) load() error {
 // with the journal whose checksum it names.
 func formatMarker(sum uint32) string { return fmt.Sprintf("varve clean shutdown, journal %08x\n", sum) }
 
-// find lists the partitions on disk and sweeps directories that were being
-// deleted.
-func (s *Store) find() error {
+// find lists the partitions on disk, and the names of directories that were
+// being deleted.
+func (s *Store) find() (deleted []string, err error) {
 	entries, err := s.fs.ReadDir(s.config.Dir)
 	if err != nil {
-		return fmt.Errorf("list data directory: %w", err)
+		return nil, fmt.Errorf("list data directory: %w", err)
 	}
 	for _, e := range entries {
 		name := e.Name()
@@ -194,9 +199,7 @@ func (s *Store) find() error {
 			continue
 		}
 		if strings.HasSuffix(name, deleteSuffix) {
-			if err := s.fs.RemoveAll(filepath.Join(s.config.Dir, name)); err != nil {
-				return fmt.Errorf("remove deleted partition: %w", err)
-			}
+			deleted = append(deleted, name)
 			continue
 		}
 		if strings.HasSuffix(name, damagedSuffix) {
@@ -207,7 +210,7 @@ func (s *Store) find() error {
 		if ok && cut {
 			b, err := vfs.ReadFile(s.fs, filepath.Join(s.config.Dir, name, metadataName), 4096)
 			if err != nil {
-				return fmt.Errorf("read name of partition: %w", err)
+				return nil, fmt.Errorf("read name of partition: %w", err)
 			}
 			p.Topic, ok = parseMetadata(b)
 		}
@@ -217,7 +220,7 @@ func (s *Store) find() error {
 		}
 		s.onDisk[keyOf(p)] = foundPartition{p, name}
 	}
-	return nil
+	return deleted, nil
 }
 
 // Partitions lists the partitions that are on disk.
@@ -308,52 +311,6 @@ func (s *Store) opened() []*Log {
 		}
 	}
 	return out
-}
-
-// Delete removes a partition: its directory gets its "-delete" name at once,
-// so that it cannot come back, and goes away in the background. Slices that
-// are being sent stay readable. A partition that is not there is fine.
-func (s *Store) Delete(p topic.Partition) error {
-	k := keyOf(p)
-	s.mu.Lock()
-	slot := s.logs[k]
-	found, exists := s.onDisk[k]
-	ready := opened
-	if slot != nil {
-		ready = slot.ready
-	}
-	s.mu.Unlock()
-	if !exists {
-		return nil
-	}
-	if slot != nil {
-		<-ready
-		if slot.err == nil {
-			slot.log.shut(true)
-		}
-	}
-	from := filepath.Join(s.config.Dir, found.dir)
-	if err := s.fs.Rename(from, from+deleteSuffix); err != nil {
-		return fmt.Errorf("delete partition %s: %w", p, err)
-	}
-	// Synced: a log that is made again under the id must not be held against what
-	// the journal has of this one. A full disk must not keep anybody from deleting.
-	if err := errors.Join(s.journal.remove(k), s.journal.sync()); err != nil && !isDiskEnd(err) {
-		return fmt.Errorf("delete partition %s: %w", p, err)
-	}
-	s.mu.Lock()
-	delete(s.logs, k)
-	delete(s.onDisk, k)
-	last := s.recoveredLocked(k)
-	s.mu.Unlock()
-	if err := s.syncNames(); err != nil {
-		return fmt.Errorf("delete partition %s: %w", p, err)
-	}
-	if last {
-		s.noteBoot()
-	}
-	s.removeLater(from+deleteSuffix, 0)
-	return nil
 }
 
 // SetAside moves away the directory of a log that could not be opened because
