@@ -19,7 +19,9 @@
 // The controller knows who lives by heartbeats, by connections that end, and by
 // probes of addresses (session.go); a Member is the broker's side of that. So a
 // killed process is noticed in milliseconds, a leader of the quorum too
-// (standin.go), and one that is cut off or stands still by its silence.
+// (standin.go), and one that is cut off or stands still by its silence. An idle
+// quorum says little: heartbeats at a pace of their own (pulse.go), and nothing
+// that a follower has acknowledged (pipeline.go).
 //
 // What may be written depends on the feature level varve.version (features.go),
 // so that two releases can be in one cluster.

@@ -29,6 +29,9 @@ const (
 	// leaderInterval is how often who leads is asked for in case that no
 	// observation told.
 	leaderInterval = 250 * time.Millisecond
+	// commitInterval is how long, up to twice as long, followers wait to hear that
+	// an entry is committed, when none follows it.
+	commitInterval = 25 * time.Millisecond
 	// staleRetries is how often a decision is made anew because the image
 	// changed under it. Decisions are made one at a time, so once is rare.
 	staleRetries = 5
@@ -208,6 +211,7 @@ func (n *Node) startRaft(snapshots raft.SnapshotStore, has bool) error {
 		n.wg.Go(func() { n.findBrokers(t.stream) })
 	}
 	n.wg.Go(n.watchLeader)
+	n.wg.Go(n.keepPulse)
 	n.wg.Go(n.takeSnapshots)
 	n.wg.Go(n.liveness.run)
 	n.wg.Go(n.runBalancer)
@@ -263,10 +267,9 @@ func (n *Node) isVoter() bool {
 func (n *Node) raftConfig() *raft.Config {
 	rc := raft.DefaultConfig()
 	rc.LocalID = raft.ServerID(brokerName(n.cfg.NodeID))
-	rc.HeartbeatTimeout = n.cfg.Heartbeat
-	rc.ElectionTimeout = n.cfg.Heartbeat
-	rc.LeaderLeaseTimeout = n.cfg.Heartbeat // nothing is decided on the lease alone
-	rc.ShutdownOnRemove = false             // a node that was removed may be added again
+	newPulseConfig(n.cfg.Heartbeat).raftTimeouts(rc)
+	rc.CommitTimeout = commitInterval
+	rc.ShutdownOnRemove = false // a node that was removed may be added again
 	rc.TrailingLogs = n.cfg.TrailingEntries
 	rc.SnapshotThreshold = math.MaxUint64 // takeSnapshots decides, by bytes as well
 	rc.NoLegacyTelemetry = true

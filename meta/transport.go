@@ -57,7 +57,12 @@ func ListenTLS(address, advertise string, over TLS, log *slog.Logger) (raft.Tran
 	if tcp, ok := l.Addr().(*net.TCPAddr); ok && port == "0" {
 		_, port, _ = net.SplitHostPort(tcp.String())
 	}
-	s := &stream{listener: l, self: advertised(net.JoinHostPort(host, port)), tls: over, raft: make(chan net.Conn), lost: make(chan struct{}, 1), conns: make(map[net.Conn]struct{})}
+	return newTransport(l, advertised(net.JoinHostPort(host, port)), over, log), nil
+}
+
+// newTransport is raft's transport on a listener, which it closes.
+func newTransport(l net.Listener, self advertised, over TLS, log *slog.Logger) *transport {
+	s := &stream{listener: l, self: self, tls: over, raft: make(chan net.Conn), lost: make(chan struct{}, 1), conns: make(map[net.Conn]struct{})}
 	s.strangers.Logger, s.strangers.Level = log, slog.LevelWarn
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.wg.Go(s.accept)
@@ -65,7 +70,7 @@ func ListenTLS(address, advertise string, over TLS, log *slog.Logger) (raft.Tran
 	t.NetworkTransport = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: s, MaxPool: transportPool, Timeout: transportTimeout, Logger: raftLogger(log, slog.LevelWarn),
 	})
-	return t, nil
+	return t
 }
 
 // transport is raft's transport over a stream of connections that carry
@@ -73,6 +78,7 @@ func ListenTLS(address, advertise string, over TLS, log *slog.Logger) (raft.Tran
 type transport struct {
 	*raft.NetworkTransport
 	stream *stream
+	doubts doubts
 }
 
 // advertised is an address as others are told it.
