@@ -62,7 +62,7 @@ func clientPrograms(t *testing.T) map[string][]string {
 		"aiokafka":        {python, filepath.Join(here, "python", "aio.py")},
 		"kafkajs":         {"node", filepath.Join(here, "node", "client.js")},
 		"kcat":            {filepath.Join(here, "kcat", "client.sh")},
-		"java":            {"java", "-cp", filepath.Join(clientsDir(), "classes") + ":" + filepath.Join(clientsDir(), "jars", "*"), "Client"},
+		"java":            append([]string{"java"}, javaFlags("Client")...),
 	}
 }
 

@@ -21,7 +21,7 @@ func TestKafkaToolsOnThreeNodes(t *testing.T) {
 	c := nodetest.StartCluster(t, nodetest.ClusterOptions{
 		NodeSettings: func(id int32) map[string]string { return map[string]string{"broker.rack": fmt.Sprintf("r%d", id)} },
 	})
-	dir := t.TempDir()
+	tools := startKafkaTools(t, c.Node(1))
 	for _, step := range []struct {
 		name string
 		run  func(k *kafkaTools, c *nodetest.Cluster)
@@ -34,22 +34,10 @@ func TestKafkaToolsOnThreeNodes(t *testing.T) {
 		{"kafka-configs", clusterConfigs},
 		{"kafka-cluster", clusterTool},
 	} {
-		ok := t.Run(step.name, func(t *testing.T) {
-			k := &kafkaTools{T: t, node: nodetest.At(t, c.Bootstrap()), dir: dir}
-			k.file("log4j2.xml", toolsLogging)
-			step.run(k, c)
-		})
+		ok := t.Run(step.name, func(t *testing.T) { step.run(tools.at(t, c.Bootstrap()), c) })
 		if !ok {
 			return // the steps build on each other
 		}
-	}
-}
-
-// matches fails unless the pattern is found in what a tool printed.
-func (k *kafkaTools) matches(printed, pattern string) {
-	k.Helper()
-	if !regexp.MustCompile(pattern).MatchString(printed) {
-		k.Errorf("%s is not in:\n%s", pattern, printed)
 	}
 }
 
@@ -176,28 +164,18 @@ func clusterReassign(k *kafkaTools, c *nodetest.Cluster) {
 		return k.run("reassign.ReassignPartitionsCommand", append([]string{"--reassignment-json-file", plan}, args...)...)
 	}
 	k.wants(run("--execute", "--throttle", "1000"), "Successfully started partition reassignments for moves-0,moves-1")
-	k.wants(k.run("reassign.ReassignPartitionsCommand", "--list"), "moves-0: replicas: 2,3,1. adding: 3. removing: 1.")
-	k.wants(run("--verify"), "Reassignment of partition moves-0 is still in progress.")
+	k.until(`moves-0: replicas: 2,3,1. adding: 3. removing: 1.`, "reassign.ReassignPartitionsCommand", "--list")
+	k.until(`Reassignment of partition moves-0 is still in progress.`, "reassign.ReassignPartitionsCommand", "--reassignment-json-file", plan, "--verify")
 	k.wants(run("--cancel"), "Successfully cancelled partition reassignments for: moves-0,moves-1")
-	k.wants(k.run("reassign.ReassignPartitionsCommand", "--list"), "No partition reassignments found.")
-	k.matches(k.run("TopicCommand", "--describe", "--topic", "moves"), `Partition: 0\tLeader: [12]\tReplicas: [12],[12]\t`)
+	k.until(`No partition reassignments found.`, "reassign.ReassignPartitionsCommand", "--list")
+	k.until(`Partition: 0\tLeader: [12]\tReplicas: [12],[12]\t`, "TopicCommand", "--describe", "--topic", "moves")
 
 	k.wants(run("--execute", "--throttle", "50000000"), "Successfully started")
-	nodetest.Eventually(k.T, time.Minute, "the partitions have moved", func() error {
-		moving, err := c.Admin().ListPartitionReassignments(ctx, nil)
-		if err == nil && len(moving) > 0 {
-			err = fmt.Errorf("still moving: %v", moving)
-		}
-		return err
-	})
-	k.wants(run("--verify"), "Reassignment of partition moves-0 is completed.", "Reassignment of partition moves-1 is completed.",
-		"Clearing broker-level throttles on brokers 1,2,3", "Clearing topic-level throttles on topic moves")
+	verified := k.until(`moves-0 is completed.(\n.*)*moves-1 is completed.`, "reassign.ReassignPartitionsCommand", "--reassignment-json-file", plan, "--verify")
+	k.wants(verified, "Clearing broker-level throttles on brokers 1,2,3", "Clearing topic-level throttles on topic moves")
 	c.WaitInSync(time.Minute, "moves")
-	described := k.run("TopicCommand", "--describe", "--topic", "moves")
-	k.matches(described, `Partition: 0\tLeader: \d\tReplicas: 2,3\tIsr: [23],[23]\t`)
-	if strings.Contains(described, "throttled") {
-		k.Errorf("a throttle is left behind:\n%s", described)
-	}
+	// No throttle is left behind.
+	k.until(`\tConfigs: (min.insync.replicas=1)?\n(.*\n)*.*Partition: 0\tLeader: \d\tReplicas: 2,3\tIsr: [23],[23]\t`, "TopicCommand", "--describe", "--topic", "moves")
 }
 
 func clusterConfigs(k *kafkaTools, _ *nodetest.Cluster) {

@@ -29,7 +29,7 @@ func TestKafkaToolsOnGroupsAndTransactions(t *testing.T) {
 	}})
 	c.CreateTopic("readings", 2, 3, replicated)
 	fillReadings(t, c)
-	dir := t.TempDir()
+	tools := startKafkaTools(t, c.Node(1))
 	for _, step := range []struct {
 		name string
 		run  func(k *kafkaTools, c *nodetest.Cluster)
@@ -40,11 +40,7 @@ func TestKafkaToolsOnGroupsAndTransactions(t *testing.T) {
 		{"kafka-transactions shows transactions", transactionsShown},
 		{"kafka-transactions finds and aborts a hanging one", transactionsHanging},
 	} {
-		ok := t.Run(step.name, func(t *testing.T) {
-			k := &kafkaTools{T: t, node: nodetest.At(t, c.Bootstrap()), dir: dir}
-			k.file("log4j2.xml", toolsLogging)
-			step.run(k, c)
-		})
+		ok := t.Run(step.name, func(t *testing.T) { step.run(tools.at(t, c.Bootstrap()), c) })
 		if !ok {
 			return // the steps build on each other
 		}

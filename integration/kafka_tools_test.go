@@ -1,14 +1,10 @@
 package integration
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -21,84 +17,13 @@ import (
 	"github.com/varvelog/varve/integration/nodetest"
 )
 
-// kafkaTools runs Apache Kafka's own command line against one node.
-type kafkaTools struct {
-	*testing.T
-	node *nodetest.Node
-	dir  string
-}
-
-// toolsOnOneNode starts a node and gives it with the tools for it.
-func toolsOnOneNode(t *testing.T) (*nodetest.Node, *kafkaTools) {
-	t.Helper()
-	needsJVM(t)
-	n := nodetest.Start(t, t.TempDir())
-	k := &kafkaTools{T: t, node: n, dir: t.TempDir()}
-	k.file("log4j2.xml", toolsLogging)
-	return n, k
-}
-
-// run starts a tool by its class with the bootstrap server and gives what it
-// printed; a status other than 0 is an error.
-func (k *kafkaTools) run(class string, args ...string) string {
-	k.Helper()
-	return k.feed("", class, args...)
-}
-
-func (k *kafkaTools) feed(stdin, class string, args ...string) string {
-	k.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
-	defer cancel()
-	// The tools live for a second or two: quick compilation suits them.
-	java := []string{"-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
-		"-Dlog4j2.configurationFile=" + filepath.Join(k.dir, "log4j2.xml"),
-		"-cp", filepath.Join(clientsDir(), "jars", "*"), "org.apache.kafka.tools." + class}
-	at := 0
-	if class == "ClusterTool" {
-		at = 1 // it takes the address after its verb
-	}
-	args = slices.Insert(slices.Clone(args), at, "--bootstrap-server", k.node.Bootstrap)
-	cmd := exec.CommandContext(ctx, "java", append(java, args...)...)
-	cmd.Stdin = strings.NewReader(stdin)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		k.Fatalf("%s %s: %v\n%s\n%s", class, strings.Join(args, " "), err, tailBytes(stdout.Bytes()), tailBytes(stderr.Bytes()))
-	}
-	return stdout.String()
-}
-
-// file writes a file for a tool to read and gives its path.
-func (k *kafkaTools) file(name, text string) string {
-	k.Helper()
-	path := filepath.Join(k.dir, name)
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		k.Fatal(err)
-	}
-	return path
-}
-
-// wants fails unless every part is in what a tool printed.
-func (k *kafkaTools) wants(printed string, parts ...string) {
-	k.Helper()
-	for _, part := range parts {
-		if !strings.Contains(printed, part) {
-			k.Errorf("%q is missing in:\n%s", part, printed)
-		}
-	}
-}
-
-const toolsLogging = `<Configuration status="ERROR"><Appenders><Console name="c" target="SYSTEM_ERR"><PatternLayout pattern="%p %m%n"/></Console></Appenders>
-<Loggers><Root level="WARN"><AppenderRef ref="c"/></Root></Loggers></Configuration>
-`
-
 // TestKafkaToolsWorkOnRemoteData runs Apache Kafka 4.4.0's own tools against
 // a topic whose records are in the bucket only. Each must end with status 0
 // and print what is true.
 func TestKafkaToolsWorkOnRemoteData(t *testing.T) {
 	needsJVM(t)
 	n := nodetest.Start(t, t.TempDir())
-	dir := t.TempDir()
+	tools := startKafkaTools(t, n)
 	for _, step := range []struct {
 		name string
 		run  func(k *kafkaTools)
@@ -117,11 +42,7 @@ func TestKafkaToolsWorkOnRemoteData(t *testing.T) {
 		{"kafka-broker-api-versions", toolAPIVersions},
 		{"kafka-topics alters and deletes", toolTopicsAlter},
 	} {
-		ok := t.Run(step.name, func(t *testing.T) {
-			k := &kafkaTools{T: t, node: nodetest.At(t, n.Bootstrap), dir: dir}
-			k.file("log4j2.xml", toolsLogging)
-			step.run(k)
-		})
+		ok := t.Run(step.name, func(t *testing.T) { step.run(tools.at(t, n.Bootstrap)) })
 		if !ok {
 			return // the steps build on each other
 		}
@@ -137,6 +58,10 @@ const (
 )
 
 func toolTopics(k *kafkaTools) {
+	status, _, complaint, err := k.jvm.run("", []string{"org.apache.kafka.tools.TopicCommand", "--bootstrap-server", k.node.Bootstrap, "--describe", "--topic", "nowhere"})
+	if err != nil || status != 1 {
+		k.Errorf("a topic that is not there is described with status %d, %v\n%s", status, err, complaint)
+	}
 	args := []string{"--create", "--topic", toolsTopic, "--partitions", "1", "--replication-factor", "1"}
 	own := "" // Varve's settings, whose names kafka-topics would refuse
 	for name, value := range allRemote() {

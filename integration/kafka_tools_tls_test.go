@@ -22,8 +22,7 @@ func TestKafkaToolsSpeakTLS(t *testing.T) {
 	maps.Copy(settings, map[string]string{"ssl.client.auth": "required"})
 	c := nodetest.StartCluster(t, nodetest.ClusterOptions{Nodes: 1, Secure: true, Settings: settings,
 		Client: []kgo.Opt{kgo.DialTLSConfig(clientConfig(t, a, "harness"))}})
-	k := &kafkaTools{T: t, node: c.Node(1), dir: t.TempDir()}
-	k.file("log4j2.xml", toolsLogging)
+	k := startKafkaTools(t, c.Node(1))
 	var properties strings.Builder
 	properties.WriteString("security.protocol=SSL\n")
 	for name, value := range a.Settings("client", securetest.Wish{}) {

@@ -40,9 +40,8 @@ func startWordCount(t *testing.T, bootstrap, application, protocol, in, out stri
 		t.Fatal(err)
 	}
 	w := &wordCount{t: t}
-	w.cmd = exec.Command("java", "-Xmx256m", "-Dlog4j2.configurationFile="+filepath.Join(dir, "log4j2.xml"),
-		"-cp", filepath.Join(clientsDir(), "classes")+":"+filepath.Join(clientsDir(), "jars", "*"),
-		"WordCount", bootstrap, application, protocol, filepath.Join(dir, "state"), in, out)
+	w.cmd = exec.Command("java", javaFlags("-Dlog4j2.configurationFile="+filepath.Join(dir, "log4j2.xml"),
+		"WordCount", bootstrap, application, protocol, filepath.Join(dir, "state"), in, out)...)
 	var err error
 	if w.stdin, err = w.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -229,8 +228,7 @@ func TestStreamsClientsCountExactlyOnceWhileBrokersAreKilled(t *testing.T) {
 
 // streamsTools has Kafka's own kafka-streams-groups look at the application's group, and take it back once it has ended.
 func streamsTools(t *testing.T, c *nodetest.Cluster, app *wordCount) {
-	k := &kafkaTools{T: t, node: nodetest.At(t, c.Bootstrap()), dir: t.TempDir()}
-	k.file("log4j2.xml", toolsLogging)
+	k := startKafkaTools(t, nodetest.At(t, c.Bootstrap()))
 	tool := func(args ...string) string { return k.run("streams.StreamsGroupCommand", args...) }
 	k.matches(tool("--list", "--state"), `(?m)^count\s+Stable`)
 	k.matches(tool("--describe", "--group", "count", "--state"), `count\s+\S+ \(\d\)\s+sticky\s+Stable\s+2`)
