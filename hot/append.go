@@ -122,11 +122,11 @@ func (l *Log) appendLocked(b []byte, first batch.Batch, o *AppendOptions) (Appen
 	}
 	end := l.offsets.end.Load()
 	a := Appended{BaseOffset: end, LogAppendTime: -1}
-	next, err := l.stamp(b, end, o)
+	next, epoch, err := l.stamp(b, end, o)
 	if err != nil {
 		return Appended{}, err
 	}
-	if err := l.holdLocked(first.LeaderEpoch(), first.BaseOffset()); err != nil {
+	if err := l.holdLocked(b, epoch); err != nil {
 		return Appended{}, err
 	}
 	a.BaseOffset, a.LastOffset = first.BaseOffset(), next-1
@@ -182,30 +182,30 @@ func (l *Log) checkProducers(b []byte, o *AppendOptions) (repeat producerBatch, 
 	return repeat, false, nil
 }
 
-// stamp assigns offsets and epoch in place, or checks a follower's.
-func (l *Log) stamp(b []byte, end int64, o *AppendOptions) (next int64, err error) {
-	next = end
-	epoch := l.latest.Load().Epoch
+// stamp assigns offsets and epoch in place, or checks a follower's. It returns the offset after the batches, and the last one's
+// epoch.
+func (l *Log) stamp(b []byte, end int64, o *AppendOptions) (next int64, epoch int32, err error) {
+	next, epoch = end, l.latest.Load().Epoch
 	for len(b) > 0 {
 		one, rest, err := batch.Next(b)
 		if err != nil {
-			return next, err
+			return next, epoch, err
 		}
 		if o.Origin != Follower {
 			one.SetBaseOffset(next)
 			one.SetLeaderEpoch(o.LeaderEpoch)
 		}
 		if one.BaseOffset() < next || one.LastOffsetDelta() < 0 || one.LastOffset() < next {
-			return next, fmt.Errorf("batch of offsets %d to %d after %d: %w", one.BaseOffset(), one.LastOffset(), next, ErrNotContiguous)
+			return next, epoch, fmt.Errorf("batch of offsets %d to %d after %d: %w", one.BaseOffset(), one.LastOffset(), next, ErrNotContiguous)
 		}
 		if one.LeaderEpoch() < epoch {
-			return next, fmt.Errorf("batch of leader epoch %d after %d: %w", one.LeaderEpoch(), epoch, ErrNotContiguous)
+			return next, epoch, fmt.Errorf("batch of leader epoch %d after %d: %w", one.LeaderEpoch(), epoch, ErrNotContiguous)
 		}
 		epoch = one.LeaderEpoch()
 		next = one.NextOffset()
 		b = rest
 	}
-	return next, nil
+	return next, epoch, nil
 }
 
 // groupLocked is how many bytes of b go into the active segment as one write;

@@ -25,7 +25,7 @@ func (l *Log) journal(st partitionState) error {
 	if st.doubtful = l.doubtful.Load(); st.doubtful {
 		st.lacks = l.lacks()
 	}
-	return l.store.journal.put(keyOf(l.part), st)
+	return l.store.journal.putLast(keyOf(l.part), st, l.learnLatest)
 }
 
 // noteDoubt makes durable that the chain is doubtful, if it is, before it is
@@ -84,6 +84,24 @@ func (l *Log) damagedWithin(from, to int64) bool {
 		}
 	}
 	return false
+}
+
+// endChain forgets an epoch that the journal has, of a log that was just opened, and that began behind its end: the records
+// before it are not here, and what comes in their place is of earlier epochs, or of any. It must not be in the journal any more
+// when they do.
+func (l *Log) endChain() error {
+	end := l.offsets.end.Load()
+	if l.saved.epoch.Start <= end {
+		return nil
+	}
+	chain, err := l.loadChain()
+	if err != nil {
+		return err
+	}
+	l.setChain(chain.TruncateEnd(end + 1))
+	latest := latestOf(*l.chain.Load())
+	l.saved.epoch, l.saved.epochs = latest.entry, latest.entries
+	return l.journal(l.saved)
 }
 
 // settleChain makes a doubtful chain again, of a log in which nothing is damaged

@@ -332,6 +332,9 @@ func (r *crashRun) appendBatch(c *crashLog, b batch.Batch, o AppendOptions) (App
 
 func (r *crashRun) assign(c *crashLog) {
 	c.epoch++
+	if r.rng.IntN(2) == 0 {
+		return // as a follower does, which is told with the records
+	}
 	c.mu.Lock()
 	c.assigning = true
 	c.mu.Unlock()
@@ -557,8 +560,11 @@ func (r *crashRun) verifyLog(c *crashLog, l *Log, p *promise) {
 	seen := map[int64]batch.Batch{}
 	next := o.LocalStart
 	seqs := map[int64]int32{}
-	compact := l.Config().Compact
+	compact, chain := l.Config().Compact, l.Lineage()
 	for i, b := range readAll(r.t, l, 700) {
+		if epoch := chain.EpochAt(b.BaseOffset()); epoch != b.LeaderEpoch() && b.BaseOffset() >= o.LogStart {
+			r.fatalf("%s: batch at %d is of epoch %d, the chain %v says %d", c.part, b.BaseOffset(), b.LeaderEpoch(), chain, epoch)
+		}
 		if !compact && (b.BaseOffset() > next || i > 0 && b.BaseOffset() < next) {
 			r.fatalf("%s: batch at %d, want %d", c.part, b.BaseOffset(), next)
 		}

@@ -1,44 +1,106 @@
 package hot
 
-import "github.com/varvelog/varve/hot/lineage"
+import (
+	"github.com/varvelog/varve/hot/batch"
+	"github.com/varvelog/varve/hot/lineage"
+)
 
-// A log whose directory is gone must know whether records were acknowledged from it. Its watermark and recovery point come into the
-// journal with the first checkpoint only, seconds after the first records. So before the first append of all the journal is told
-// that there is one, and under which leader epoch: it is synced before anything that was appended counts as durable.
+// A log whose directory is gone must know whether records were acknowledged from it, and of which leader epochs: an unclean
+// election of an earlier one does not excuse that they are missing. Its watermark and recovery point come into the journal with the
+// first checkpoint only, seconds after the first records, and the epochs that a follower is sent with the next one. So before the
+// first append of all, and of an epoch, the journal is told: it is synced before anything that was appended counts as durable.
 //
 // That the journal has this and the directory is not there must mean that it was removed: the directory's name is
 // durable first.
 
-// holdLocked goes before the first append to a log, of a batch at an offset. It needs appendMu.
-func (l *Log) holdLocked(epoch int32, at int64) error {
-	if l.held {
+// latestEpoch is what the journal has of a leader-epoch chain.
+type latestEpoch struct {
+	entry   lineage.Entry
+	entries uint32 // of the chain
+}
+
+func latestOf(c lineage.Chain) latestEpoch {
+	if len(c) == 0 {
+		return latestEpoch{entry: noEntry}
+	}
+	return latestEpoch{c[len(c)-1], uint32(len(c))}
+}
+
+// holdLocked goes before the append of batches, of which the last has the epoch. It needs appendMu.
+func (l *Log) holdLocked(b []byte, epoch int32) error {
+	if l.held && epoch <= l.latest.Load().Epoch {
 		return nil
 	}
 	if err := l.store.syncNewDirs(); err != nil {
 		return l.failUnlessFull("syncing the data directory", err)
 	}
-	var err error
-	if l.held, err = l.store.journal.hold(keyOf(l.part), lineage.Entry{Epoch: epoch, Start: at}); err != nil {
+	chain, err := l.loadChain()
+	if err != nil {
+		return err
+	}
+	for len(b) > 0 {
+		one, rest, err := batch.Next(b)
+		if err != nil {
+			return err
+		}
+		if one.LeaderEpoch() > chain.Latest() {
+			chain = chain.Assign(one.LeaderEpoch(), one.BaseOffset())
+		}
+		b = rest
+	}
+	told := latestOf(chain)
+	// Before the journal is: whatever it is told of the log from then on has it.
+	l.told.Store(&told)
+	if l.held, err = l.store.journal.hold(keyOf(l.part), told); err != nil {
 		return l.failUnlessFull("writing the journal", err)
 	}
 	return nil
 }
 
-// hold records that a partition gets records, of an epoch. It stays so until the partition is removed. done is false when the
-// journal was lost, and does not know the partition before its next checkpoint.
-func (j *journal) hold(k journalKey, e lineage.Entry) (done bool, err error) {
+// holdFound has a log be missed that the journal did not know when it was opened, should its directory go. The caller journals it.
+func (l *Log) holdFound() error {
+	if l.offsets.load().End == 0 {
+		return nil
+	}
+	if err := l.store.syncNewDirs(); isDiskEnd(err) {
+		return nil // the first append tries again
+	} else if err != nil {
+		return err
+	}
+	l.held, l.saved.held = true, true
+	return nil
+}
+
+// hold records that a partition gets records, and the latest epoch. It stays so until the partition is removed. done is false when
+// the journal does not know the partition.
+func (j *journal) hold(k journalKey, e latestEpoch) (done bool, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	s, ok := j.live[k]
-	if !ok || s.held {
+	if !ok || s.held && s.epoch.Epoch >= e.entry.Epoch {
 		return ok, j.failed
 	}
 	s.held = true
-	// The latest of several is the next checkpoint's to write: it takes the place of the one that is here alone.
-	if s.epoch.Epoch < 0 && e.Epoch >= 0 {
-		s.epoch, s.epochs = e, 1
-	}
+	s.learn(e)
 	return true, j.appendLocked(recordState, k, s)
+}
+
+// learn takes an epoch that is later than the one that is known.
+func (s *partitionState) learn(e latestEpoch) {
+	if e.entry.Epoch > s.epoch.Epoch {
+		s.epoch, s.epochs = e.entry, e.entries
+	}
+}
+
+// learnLatest has a state that is about to be journaled know the latest epoch of the log, or of what is just being appended.
+func (l *Log) learnLatest(s *partitionState) {
+	// In this order: the chain has what was told before that is forgotten.
+	if t := l.told.Load(); t != nil {
+		s.learn(*t)
+	}
+	if c := l.chain.Load(); c != nil {
+		s.learn(latestOf(*c))
+	}
 }
 
 // missing is what is known of a log whose directory is gone: up to where it had records, and the latest leader epoch it is known to

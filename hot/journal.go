@@ -410,8 +410,14 @@ func (j *journal) state(k journalKey) (partitionState, bool) {
 
 // put records a partition's state; sync makes it durable.
 func (j *journal) put(k journalKey, s partitionState) error {
+	return j.putLast(k, s, func(*partitionState) {})
+}
+
+// putLast is put, and has last change the state while nobody else changes the journal.
+func (j *journal) putLast(k journalKey, s partitionState, last func(*partitionState)) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	last(&s)
 	at, ok := j.live[k]
 	s.held = s.held || ok && at.held
 	if ok && *at == s {

@@ -71,6 +71,9 @@ func (s *Store) openLog(p topic.Partition, c LogConfig, dirName string, exists b
 	}
 	l.completeAtOpen()
 	if !known && exists && l.Err() == nil {
+		if err := l.holdFound(); err != nil {
+			return nil, fmt.Errorf("open partition %s: %w", p, err)
+		}
 		// What is written for it into the shared log names its cut.
 		if err := l.journal(l.saved); err != nil {
 			return nil, fmt.Errorf("open partition %s: %w", p, err)
@@ -197,6 +200,9 @@ func (l *Log) load(st partitionState, known bool, segs []*segment) error {
 		return l.restartAt(st, floor)
 	}
 	l.publish(st, st.recovery, st.recovery)
+	if err := l.endChain(); err != nil {
+		return err
+	}
 	if st.firstUnstable >= 0 || st.snapshot == 0 {
 		// A transaction was open or not committed then, or nobody knew: what
 		// is stable now only the producers tell.
@@ -244,8 +250,11 @@ func (l *Log) restartAt(st partitionState, floor int64) error {
 	next.logStart, next.highWatermark, next.hadEpoch = st.logStart, max(floor, st.highWatermark), st.hadEpoch
 	chain = chain.TruncateEnd(floor)
 	l.setChain(chain)
-	if st.epoch.Epoch >= 0 && chain.Latest() != st.epoch.Epoch {
+	if st.epoch.Epoch >= 0 && chain.Latest() != st.epoch.Epoch && st.epoch.Start <= floor {
 		l.setChain(chain.Assign(st.epoch.Epoch, floor))
+	}
+	if st.highWatermark > floor {
+		next.hadEpoch = max(st.hadEpoch, st.epoch.Epoch, 0)
 	}
 	next.epoch, next.epochs = *l.latest.Load(), uint32(len(*l.chain.Load()))
 	l.snapAt.Store(next.snapshot)
@@ -707,10 +716,8 @@ func (r *recovery) finish(start int64, known bool) error {
 	if l.tail != nil {
 		end = max(r.next, l.tail.seg.base)
 	}
-	// Not one that began in what is missing: the records that are to come back
-	// before it are of earlier epochs.
-	if st.epoch.Epoch > r.chain.Latest() && (st.epoch.Start <= end || st.highWatermark <= end) {
-		r.chain = r.chain.Assign(st.epoch.Epoch, min(st.epoch.Start, end))
+	if st.epoch.Epoch > r.chain.Latest() && st.epoch.Start <= end {
+		r.chain = r.chain.Assign(st.epoch.Epoch, st.epoch.Start)
 	}
 	l.setChain(r.chain)
 	if floor := max(st.localStart, st.logStart); known && end < floor {
@@ -732,6 +739,9 @@ func (r *recovery) finish(start int64, known bool) error {
 		synced = max(start, min(st.recovery, end))
 	}
 	l.publish(st, end, synced)
+	if err := l.endChain(); err != nil {
+		return err
+	}
 	l.stateMu.Lock()
 	l.publishUnstableLocked()
 	l.stateMu.Unlock()

@@ -162,6 +162,7 @@ func (s *Store) load() error {
 	if err != nil {
 		return err
 	}
+	s.names.fresh = true // what the process before has made
 	s.forgetDeleted(deleted)
 	applied, err := s.recoverShared()
 	if err != nil {
