@@ -90,13 +90,121 @@ func TestLogThatIsDeletedKeepsNobodyFromNotingTheRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.sameBoot != same {
-			t.Fatalf("start %d: same run %t", run, s.sameBoot)
+		if got := s.inThisRun(keyOf(b.Partition())) && s.inThisRun(keyOf(testPartition)); got != same {
+			t.Fatalf("start %d: same run %t", run, got)
 		}
 		openLog(t, s)
 		if err := s.Delete(b.Partition()); err != nil {
 			t.Fatal(err)
 		}
 		s.Abandon()
+	}
+}
+
+// TestLogThatNobodyOpensKeepsNobodyFromBeingOfTheRun has two logs whose tails power loss has torn. One of them is opened and
+// written on, and the process dies: what is bad in it then is damage. Nobody opens the other, or it stays offline, or is set aside.
+func TestLogThatNobodyOpensKeepsNobodyFromBeingOfTheRun(t *testing.T) {
+	for _, other := range []string{"not opened", "offline", "set aside"} {
+		mem := vfs.NewMem(1)
+		open := func(boot string) *Store {
+			c := DefaultConfig("data")
+			rarely(&c)
+			s, err := Open(c, Deps{FS: mem, Boot: boot, Logger: testLogger(t)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(s.Abandon)
+			return s
+		}
+		p := testPartition
+		p.Index++
+		openOther := func(s *Store) *Log {
+			l, err := s.Log(p, DefaultLogConfig())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return l
+		}
+		add := func(l *Log) {
+			for range 5 {
+				mustAppend(t, l, records(3, 40, 1))
+			}
+			waitDurable(t, l, l.Offsets().End)
+		}
+		each := int64(records(3, 40, 1).SizeBytes())
+		s := open("run 1")
+		a, b := openLog(t, s), openOther(s)
+		add(a)
+		add(b)
+		if other != "not opened" {
+			if err := s.checkpoint(s.opened(), false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pathA, pathB := a.active().path(logExt), b.active().path(logExt)
+		s.Abandon()
+		if other == "not opened" {
+			flip(t, mem, pathB, 2*each+100)
+		} else if err := mem.Remove(pathB); err != nil {
+			t.Fatal(err)
+		}
+		s = open("run 2")
+		a = openLog(t, s)
+		add(a)
+		if other != "not opened" {
+			if err := openOther(s).Err(); err == nil {
+				t.Fatal("the log without its records is not offline")
+			}
+		}
+		if other == "set aside" {
+			if _, err := s.SetAside(p, DefaultLogConfig()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		eventually(t, func() bool {
+			s.settleBoot()
+			text, err := vfs.ReadFile(mem, s.bootPath(), bootBytesMax)
+			run, not, ok := parseBoot(string(text))
+			return err == nil && ok && run == "run 2" && (len(not) == 1) == (other != "set aside")
+		})
+		s.Abandon()
+		flip(t, mem, pathA, 7*each+100)
+		s = open("run 2")
+		a = openLog(t, s)
+		if got := a.Offsets().End; got != 30 || len(a.Damaged()) != 1 {
+			t.Fatalf("%s: the log ends at %d, damage %+v", other, got, a.Damaged())
+		}
+		if other == "not opened" {
+			if b = openOther(s); b.Offsets().End != 6 || len(b.Damaged()) != 0 {
+				t.Fatalf("the other log ends at %d, damage %+v", b.Offsets().End, b.Damaged())
+			}
+			eventually(t, func() bool {
+				s.settleBoot()
+				text, err := vfs.ReadFile(mem, s.bootPath(), bootBytesMax)
+				return err == nil && string(text) == "run 2"
+			})
+		}
+		s.Abandon()
+	}
+}
+
+// TestBootFileThatCannotBeReadNamesNoRun has files that are cut short, or hold something else.
+func TestBootFileThatCannotBeReadNamesNoRun(t *testing.T) {
+	k := keyOf(testPartition)
+	whole := formatBoot("run 1", map[journalKey]struct{}{k: {}})
+	if run, not, ok := parseBoot(whole); !ok || run != "run 1" || len(not) != 1 || not[0] != k {
+		t.Fatalf("%q is %q, %v, %t", whole, run, not, ok)
+	}
+	for _, text := range []string{whole + "\n", whole + "x", whole[:20], whole + "\nx-1", whole + "\n" + k.id.String() + "-99999999999"} {
+		if _, _, ok := parseBoot(text); ok {
+			t.Errorf("%q is taken for whole", text)
+		}
+	}
+	many := map[journalKey]struct{}{}
+	for i := range int32(bootLogsMax) {
+		many[journalKey{testPartition.ID, 2147483647 - i}] = struct{}{}
+	}
+	if n := len(formatBoot("01234567-0123-0123-0123-0123456789ab", many)); n > bootBytesMax {
+		t.Fatalf("%d logs take %d bytes", len(many), n)
 	}
 }

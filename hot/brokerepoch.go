@@ -22,7 +22,7 @@ func (s *Store) BrokerEpoch() int64 { return s.brokerEpoch }
 // SetBrokerEpoch notes, durably, under which broker epoch the directory is used from now on. It is called after the broker
 // has registered and before it leads or follows anything.
 func (s *Store) SetBrokerEpoch(epoch int64) error {
-	if err := vfs.WriteFileAtomic(s.fs, filepath.Join(s.config.Dir, brokerEpochName), []byte(formatBrokerEpoch(epoch))); err != nil {
+	if err := s.replaceFile(brokerEpochName, []byte(formatBrokerEpoch(epoch))); err != nil {
 		return fmt.Errorf("note the broker epoch: %w", err)
 	}
 	return nil

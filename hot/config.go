@@ -107,8 +107,8 @@ type Deps struct {
 	Logger *slog.Logger
 	// Boot names the run of the kernel, "" not known. What was written in the
 	// same run needs no sync to be there: then recovery takes no bad batch that
-	// has sound ones behind it for a tail that power loss has torn. It counts once
-	// every log that another run has left was opened.
+	// has sound ones behind it for a tail that power loss has torn. It counts for
+	// a log that another run has left once that was opened.
 	Boot string
 }
 

@@ -107,6 +107,7 @@ type crashRun struct {
 	now  int64
 
 	kill bool // the process dies, not the machine
+	runs int  // of the kernel, that have ended
 
 	mu       sync.Mutex
 	left     int // operations until the crash
@@ -192,7 +193,7 @@ func (r *crashRun) open(fs vfs.FS) *Store {
 	if *crashSeed != 0 {
 		logger = testLogger(r.t)
 	}
-	s, err := Open(r.conf, Deps{FS: fs, Logger: logger})
+	s, err := Open(r.conf, Deps{FS: fs, Logger: logger, Boot: fmt.Sprint("run ", r.runs)})
 	if err != nil {
 		r.fatalf("open: %v", err)
 	}
@@ -685,6 +686,7 @@ func runSeed(t testing.TB, seed uint64) {
 	}
 	promises, image := r.promises, r.clone
 	r.list(image)
+	r.powerOn()
 	second := image.Crash() // the same disk, for the second pass
 	r.verify(image, promises)
 
@@ -711,7 +713,15 @@ func runSeed(t testing.TB, seed uint64) {
 	mu.Unlock()
 	if image != nil {
 		r.where += ", then again during recovery"
+		r.powerOn()
 		r.verify(image, promises)
+	}
+}
+
+// powerOn begins another run of the kernel, if the last one has ended.
+func (r *crashRun) powerOn() {
+	if !r.kill {
+		r.runs++
 	}
 }
 

@@ -1,6 +1,11 @@
 package hot
 
-import "sync"
+import (
+	"path/filepath"
+	"sync"
+
+	"github.com/varvelog/varve/hot/vfs"
+)
 
 // dirNames is what the data directory has of names that are not durable. The
 // lock is held while they are synced: who finds nothing to sync must be able to
@@ -38,6 +43,16 @@ func (s *Store) syncNames() error {
 func (s *Store) syncFS() error {
 	s.names.mu.Lock()
 	return s.syncNamesLocked(s.fs.SyncFS)
+}
+
+// replaceFile is vfs.WriteFileAtomic for a file of the data directory. Its name is
+// made durable like any other there: an error of that sync may be about names of
+// logs, and whoever met it alone would keep it from those who rely on them.
+func (s *Store) replaceFile(name string, b []byte) error {
+	if err := vfs.ReplaceFile(s.fs, filepath.Join(s.config.Dir, name), b); err != nil {
+		return err
+	}
+	return s.syncNames()
 }
 
 // syncNamesLocked needs the lock of the names, and gives it back. After an error

@@ -87,6 +87,7 @@ func (s *Store) maintain(stop <-chan struct{}) {
 		}
 		s.finishSealed()
 		s.measure()
+		s.settleBoot()
 		s.syncer.resume()
 		s.removeDue(time.Now().UnixMilli())
 		all := time.Since(lastCheckpoint) >= s.config.CheckpointInterval

@@ -405,14 +405,18 @@ func (r *recovery) begin(start int64, known bool) error {
 	if l.latest.Load() == nil {
 		l.latest.Store(&lineage.Entry{Epoch: lineage.NoEpoch, Start: lineage.NoOffset})
 	}
-	c, err := l.readEpochs()
-	if err != nil && !errors.Is(err, vfs.ErrNotExist) && !errors.Is(err, ErrCorrupt) {
-		return err
+	var c lineage.Chain
+	err := error(ErrCorrupt)
+	if known && st.epochs <= 1 {
+		err = nil // the journal has it all, and the file may be of before a cut
+	} else if known {
+		c, err = l.readEpochs()
 	}
-	if err != nil && st.epochs > 1 || errors.Is(err, ErrCorrupt) || !known {
-		if c, err = l.chainOn(start); err != nil {
-			return err
-		}
+	if errors.Is(err, vfs.ErrNotExist) || errors.Is(err, ErrCorrupt) {
+		c, err = l.chainOn(start)
+	}
+	if err != nil {
+		return err
 	}
 	r.chain = c.TruncateEnd(max(start, 1))
 	if st.epoch.Epoch > r.chain.Latest() && st.epoch.Start <= start {
@@ -532,7 +536,7 @@ func (r *recovery) segment(i int, from int64, last bool) (more bool, err error) 
 func (r *recovery) passDamage(seg *segment, f vfs.File, x *indexer, at, size int64, why error, txns *[]batch.AbortedTxn) (end int64, bad, err error) {
 	var ranges []badRange
 	end, bad = at, why
-	for bad != nil && (isDamage(bad) || errors.Is(bad, ErrNotContiguous)) && (r.next < r.state.highWatermark || r.log.store.sameBoot) {
+	for bad != nil && (isDamage(bad) || errors.Is(bad, ErrNotContiguous)) && (r.next < r.state.highWatermark || r.log.store.inThisRun(keyOf(r.log.part))) {
 		to, first, err := resync(f, end, size, r.next, math.MaxInt64)
 		if err != nil {
 			return end, bad, err

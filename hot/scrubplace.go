@@ -94,7 +94,7 @@ func (s *Store) scrubPlace() scrubPlace {
 
 // saveScrubPlace is for the next start; without it that begins anew.
 func (s *Store) saveScrubPlace(p scrubPlace) {
-	if err := vfs.WriteFileAtomic(s.fs, filepath.Join(s.config.Dir, scrubName), p.encode()); err != nil {
+	if err := s.replaceFile(scrubName, p.encode()); err != nil {
 		s.logger.Warn("place of the scrubber is not kept", "err", err)
 	}
 }

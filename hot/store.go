@@ -28,9 +28,8 @@ type Store struct {
 	stats   Stats
 	clean   bool // the last close was clean: the journal says it all
 
-	brokerEpoch int64  // as found at Open
-	boot        string // names the run of the kernel
-	sameBoot    bool   // all logs were last used in it
+	brokerEpoch int64 // as found at Open
+	boot        boot
 
 	// unsure are the logs that the journal does not know and the shared log had
 	// records of, which may have been durable; fixed at Open.
@@ -48,9 +47,6 @@ type Store struct {
 	onDisk map[journalKey]foundPartition
 	logs   map[journalKey]*logSlot
 	closed bool
-	// unopened are the logs that Open found and nobody has recovered in this run of
-	// the kernel; empty when the boot file is right.
-	unopened map[journalKey]struct{}
 
 	maint maintenance
 	stop  chan struct{} // ends maintenance

@@ -55,9 +55,9 @@ type Rule struct {
 	// the disk did its work and the answer was an error. Of reads and writes
 	// only the error is seen.
 	After bool
-	// Unwritten makes the syncs of a file succeed, and sync nothing, once one
-	// of them was hit: the kernel tells of bytes that it could not write only
-	// once. SyncFS, which is of no file, syncs it all the same.
+	// Unwritten makes the syncs of a file, or of a directory, succeed, and sync
+	// nothing, once one of them was hit: the kernel tells of what it could not
+	// write only once. SyncFS, which is of no file, syncs it all the same.
 	Unwritten bool
 	// Do is called at each hit, before the operation, without any lock held:
 	// the place to take a crash clone.
@@ -94,7 +94,7 @@ type Faults struct {
 	mu        sync.Mutex // guards the following
 	rules     []*Fault
 	counts    map[Op]int
-	unwritten map[string]struct{} // files whose syncs do nothing
+	unwritten map[string]struct{} // files and directories whose syncs do nothing
 }
 
 var _ FS = (*Faults)(nil)
@@ -147,7 +147,7 @@ func (f *Faults) strike(op Op, names ...string) *Rule {
 		}
 		r.hits++
 		hit = &r.rule
-		if op == OpSync && hit.Unwritten {
+		if (op == OpSync || op == OpSyncDir) && hit.Unwritten {
 			f.unwritten[names[0]] = struct{}{}
 		}
 		break
@@ -269,7 +269,12 @@ func (f *Faults) Stat(name string) (info fs.FileInfo, err error) {
 
 // SyncDir implements FS.
 func (f *Faults) SyncDir(dir string) error {
-	return f.do(OpSyncDir, func() error { return f.fs.SyncDir(dir) }, dir)
+	return f.do(OpSyncDir, func() error {
+		if f.isUnwritten(dir) {
+			return nil
+		}
+		return f.fs.SyncDir(dir)
+	}, dir)
 }
 
 // SyncFS implements FS.

@@ -122,6 +122,18 @@ func ReadFile(fsys FS, name string, limit int64) ([]byte, error) {
 // old content or the new, whole: it writes name.tmp, syncs it, renames it and
 // syncs the directory. Two calls for one name must not overlap.
 func WriteFileAtomic(fsys FS, name string, data []byte) error {
+	if err := ReplaceFile(fsys, name, data); err != nil {
+		return err
+	}
+	if err := fsys.SyncDir(filepath.Dir(name)); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrReplaced, name, err)
+	}
+	return nil
+}
+
+// ReplaceFile is WriteFileAtomic for who syncs the directory himself: until then
+// power loss may leave the old content.
+func ReplaceFile(fsys FS, name string, data []byte) error {
 	tmp := name + ".tmp"
 	f, err := fsys.Create(tmp)
 	if err != nil {
@@ -139,9 +151,6 @@ func WriteFileAtomic(fsys FS, name string, data []byte) error {
 	}
 	if err != nil {
 		return fmt.Errorf("replace %s: %w", name, err)
-	}
-	if err := fsys.SyncDir(filepath.Dir(name)); err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrReplaced, name, err)
 	}
 	return nil
 }
