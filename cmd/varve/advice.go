@@ -33,7 +33,14 @@ func (a *advice) Unwrap() error { return a.err }
 
 // tellError says why a command failed: a line of text, or under --json one
 // object with the error and, where there is one, the fix.
+// Several errors are told one by one.
 func tellError(w io.Writer, cmd *cobra.Command, args []string, err error) {
+	if list := joined(err); len(list) > 1 {
+		for _, err := range list {
+			tellError(w, cmd, args, err)
+		}
+		return
+	}
 	if !wantsJSON(cmd, args) {
 		fmt.Fprintln(w, "varve:", err)
 		return
@@ -50,6 +57,15 @@ func tellError(w io.Writer, cmd *cobra.Command, args []string, err error) {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	_ = enc.Encode(said) // nobody is left to be told
+}
+
+// joined are the errors of errors.Join; others that wrap several are one.
+func joined(err error) []error {
+	several, ok := err.(interface{ Unwrap() []error })
+	if !ok || errors.Join(several.Unwrap()...).Error() != err.Error() {
+		return nil
+	}
+	return several.Unwrap()
 }
 
 // wantsJSON looks at the arguments as well: a mistake in them ends their reading.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -40,6 +41,18 @@ func group(cmd *cobra.Command, subcommands ...*cobra.Command) *cobra.Command {
 		return fmt.Errorf("%s has no command %q; it has %s", cmd.CommandPath(), args[0], strings.Join(known, ", "))
 	}
 	return cmd
+}
+
+// choices refuses what is none of known, and writes the rest as known has it.
+func choices(flag string, given, known []string) error {
+	for i, g := range given {
+		at := slices.IndexFunc(known, func(k string) bool { return strings.EqualFold(k, g) })
+		if at < 0 {
+			return fmt.Errorf("%s %q: choose from %s", flag, g, strings.Join(known, ", "))
+		}
+		given[i] = known[at]
+	}
+	return nil
 }
 
 // flagError adds where the known flags are listed.

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -32,6 +33,11 @@ func auditCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(dirs) == 0 {
 				return errors.New("--dir DIR is needed: the log.dirs of each node")
+			}
+			for _, dir := range dirs {
+				if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+					return fmt.Errorf("--dir %s: there is no such directory", dir)
+				}
 			}
 			in := audit.Input{Dirs: dirs, Prefix: prefix, OrphanAge: orphanAge, Skim: skim}
 			if store != "" {

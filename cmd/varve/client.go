@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +17,9 @@ import (
 )
 
 const defaultListen = "127.0.0.1:9092"
+
+// timeoutMin is the shortest --timeout that the client takes.
+const timeoutMin = 100 * time.Millisecond
 
 // dialLimit bounds how long a connection may take to be made.
 const dialLimit = 5 * time.Second
@@ -42,6 +46,12 @@ func (c *client) flags(cmd *cobra.Command) {
 // said at once and by name rather than after the client's own retries.
 func (c *client) dial(ctx context.Context, opts ...kgo.Opt) (*kgo.Client, error) {
 	seeds := strings.Split(c.bootstrap, ",")
+	switch {
+	case slices.Contains(seeds, ""):
+		return nil, fmt.Errorf("--bootstrap %q: write the addresses of brokers, HOST:PORT, with commas between them", c.bootstrap)
+	case c.timeout < timeoutMin:
+		return nil, fmt.Errorf("--timeout %s: write how long to wait for an answer, %s or more, such as 30s", c.timeout, timeoutMin)
+	}
 	open, err := c.tls.dialer()
 	if err != nil {
 		return nil, err
@@ -74,6 +84,7 @@ func (c *client) explain(err error) error {
 	var opErr *net.OpError
 	var unverified *tls.CertificateVerificationError
 	var closed *kgo.ErrFirstReadEOF
+	var shards *kadm.ShardErrors
 	switch {
 	case errors.As(err, &unverified):
 		return advise(fmt.Errorf("the certificate of %s is not trusted (%w)", c.bootstrap, unverified.Err), "name the authority's with --tls-ca FILE")
@@ -83,6 +94,9 @@ func (c *client) explain(err error) error {
 		return advise(fmt.Errorf("%s closed the connection at once (%w)", c.bootstrap, err), "it speaks TLS, most likely: use --tls or --command-config")
 	case errors.As(err, &opErr) && opErr.Op == "remote error":
 		return advise(fmt.Errorf("%s does not let this client in (%w)", c.bootstrap, err), "show a certificate that it trusts with --tls-cert FILE")
+	case errors.As(err, &shards) && len(shards.Errs) > 0 && shards.Errs[0].Broker.NodeID >= 0 && errors.As(err, &opErr):
+		b := shards.Errs[0].Broker
+		return advise(fmt.Errorf("broker %d at %s:%d does not answer (%w), so what it knows is missing", b.NodeID, b.Host, b.Port, unsharded(err)), "`varve cluster describe` shows its state; others take its place once it is fenced")
 	case errors.As(err, &opErr), errors.Is(err, context.DeadlineExceeded):
 		return advise(fmt.Errorf("no broker answers at %s (%w)", c.bootstrap, err), "start one with `varve dev`, or name another with --bootstrap HOST:PORT")
 	default:

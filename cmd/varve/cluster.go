@@ -282,11 +282,14 @@ func plain(s *string) string {
 	return *s
 }
 
+// listsNodes is what to do about a node that there is not.
+const listsNodes = "`varve cluster describe` lists them"
+
 // brokerArg reads the id of a broker or voter.
 func brokerArg(arg string) (int32, error) {
 	id, err := strconv.ParseInt(arg, 10, 32)
 	if err != nil || id < 0 {
-		return 0, fmt.Errorf("%q is no node id; `varve cluster describe` lists them", arg)
+		return 0, advise(fmt.Errorf("%q is no node id", arg), listsNodes)
 	}
 	return int32(id), nil
 }

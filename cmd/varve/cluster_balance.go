@@ -69,7 +69,7 @@ func (a *admin) drainable(ctx context.Context, id int32) error {
 		return err
 	}
 	if b := v.broker(id); b == nil || b.State == stateUnregistered {
-		return fmt.Errorf("there is no broker %d; `varve cluster describe` lists them", id)
+		return advise(fmt.Errorf("there is no broker %d", id), listsNodes)
 	}
 	others := 0
 	for _, b := range v.Brokers {

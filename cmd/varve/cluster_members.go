@@ -71,7 +71,7 @@ func (a *admin) removeNode(ctx context.Context, id int32) error {
 	}
 	switch {
 	case b == nil:
-		return fmt.Errorf("there is no node %d; `varve cluster describe` lists them", id)
+		return advise(fmt.Errorf("there is no node %d", id), listsNodes)
 	case b.Replicas > 0:
 		return fmt.Errorf("node %d holds %d replicas, which would lose a copy: move them away with `varve cluster drain %d` first", id, b.Replicas, id)
 	case b.State == stateActive || b.State == stateDraining:
@@ -168,7 +168,7 @@ func (a *admin) quorumMember(ctx context.Context, id int32) (r kmsg.DescribeQuor
 	if i := slices.IndexFunc(p.Observers, is); i >= 0 {
 		return p.Observers[i], n, false, nil
 	}
-	return r, n, false, fmt.Errorf("node %d is no member of the metadata quorum; `varve cluster describe` lists them", id)
+	return r, n, false, advise(fmt.Errorf("node %d is no member of the metadata quorum", id), listsNodes)
 }
 
 func (a *admin) addVoter(ctx context.Context, id int32) error {
@@ -438,7 +438,7 @@ func featuresSet() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			level, err := strconv.ParseInt(args[1], 10, 16)
 			if err != nil || level < 0 {
-				return fmt.Errorf("level %q is no number from 0 on; `varve cluster features` shows the levels", args[1])
+				return advise(fmt.Errorf("level %q is no number from 0 on", args[1]), "`varve cluster features` shows the levels")
 			}
 			return c.withAdmin(cmd, func(ctx context.Context, adm *admin) error {
 				if err := adm.setFeature(ctx, args[0], int16(level), downgrade); err != nil {
@@ -461,7 +461,7 @@ func (a *admin) setFeature(ctx context.Context, name string, level int16, downgr
 	}
 	i := slices.IndexFunc(list, func(f featureView) bool { return f.Name == name })
 	if i < 0 {
-		return fmt.Errorf("there is no feature %s; `varve cluster features` lists them", name)
+		return advise(fmt.Errorf("there is no feature %s", name), "`varve cluster features` lists them")
 	}
 	req := kmsg.NewPtrUpdateFeaturesRequest()
 	u := kmsg.NewUpdateFeaturesRequestFeatureUpdate()

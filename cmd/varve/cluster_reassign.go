@@ -151,7 +151,7 @@ func (a *admin) movesToCancel(ctx context.Context, topic string, parts []int32) 
 		}
 	}
 	if len(req) == 0 {
-		return nil, fmt.Errorf("nothing of topic %s is moving; `varve cluster reassign` lists what is", topic)
+		return nil, advise(fmt.Errorf("nothing of topic %s is moving", topic), "`varve cluster reassign` lists what is")
 	}
 	return req, nil
 }

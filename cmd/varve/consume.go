@@ -109,13 +109,14 @@ func (c *consumeRun) run(cmd *cobra.Command, args []string) error {
 	// Beside records on the same terminal a bar would only be in the way.
 	bar := progress(cmd.ErrOrStderr(), r.total(), "reading", c.quiet || isTerminal(cmd.OutOrStdout()), progressbar.OptionShowBytes(false), progressbar.OptionShowCount())
 	p := newPrinting(cmd.OutOrStdout(), print, r, bar)
-	p.count, p.idle = c.count, c.idle
+	p.count, p.idle, p.patience = c.count, c.idle, c.timeout
 	if c.group.name != "" {
 		err = c.readAsMember(cmd, args, p)
 	} else {
 		err = c.read(cmd, p, r)
 	}
 	_ = bar.Finish()
+	err = c.explain(err)
 	if err == nil && p.printed == 0 && cmd.Context().Err() == nil {
 		c.out.note(cmd.ErrOrStderr(), c.none(topics))
 	}

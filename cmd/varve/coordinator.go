@@ -29,6 +29,13 @@ func patiently(ctx context.Context, limit time.Duration, ask func() error) error
 	return answer
 }
 
+// someAnswered says that there is an answer: from every broker, or from some of
+// those over which a request was split.
+func someAnswered(err error) bool {
+	var shards *kadm.ShardErrors
+	return err == nil || errors.As(err, &shards) && !shards.AllFailed
+}
+
 // unsharded is the first error of a request that was split over brokers: how it
 // was split says nothing to who asked.
 func unsharded(err error) error {

@@ -21,6 +21,11 @@ const (
 	groupStreams  = "streams"
 )
 
+var (
+	groupTypes  = []string{groupClassic, groupConsumer, groupShare, groupStreams}
+	groupStates = []string{"Empty", "Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "NotReady", "Dead"}
+)
+
 func groupCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use: "group", Short: "List, describe, reset and delete groups of readers",
@@ -63,37 +68,41 @@ func groupList() *cobra.Command {
 			"  varve group list --type share --state Empty",
 		Args: needs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := errors.Join(choices("--state", states, groupStates), choices("--type", types, groupTypes)); err != nil {
+				return err
+			}
 			return c.withAdmin(cmd, func(ctx context.Context, adm *admin) error {
 				groups, err := adm.ListGroupsByType(ctx, types, states...)
-				if err != nil {
+				if !someAnswered(err) {
 					return err
 				}
-				type row struct {
-					Group       string `json:"group"`
-					Type        string `json:"type"`
-					State       string `json:"state"`
-					Protocol    string `json:"protocol"`
-					Coordinator int32  `json:"coordinator"`
-				}
-				rows := []row{}
-				var cells [][]string
+				var list []listedGroup
 				for _, g := range groups.Sorted() {
-					r := row{g.Group, strings.ToLower(cmp.Or(g.GroupType, groupClassic)), g.State, g.ProtocolType, g.Coordinator}
-					rows = append(rows, r)
-					cells = append(cells, []string{r.Group, r.Type, r.State, cmp.Or(r.Protocol, "-"), strconv.Itoa(int(r.Coordinator))})
+					list = append(list, listedGroup{g.Group, strings.ToLower(cmp.Or(g.GroupType, groupClassic)), g.State, g.ProtocolType, g.Coordinator})
 				}
-				if out.json {
-					return out.object(cmd.OutOrStdout(), rows)
-				}
-				return out.table(cmd.OutOrStdout(), []string{"GROUP", "TYPE", "STATE", "PROTOCOL", "COORDINATOR"}, cells)
+				header := []string{"GROUP", "TYPE", "STATE", "PROTOCOL", "COORDINATOR"}
+				return cmp.Or(rows(&out, cmd.OutOrStdout(), header, list, listedGroup.cells), err)
 			})
 		},
 	}
 	c.flags(cmd)
 	out.flags(cmd)
-	cmd.Flags().StringSliceVar(&states, "state", nil, "only groups in these states, such as Stable or Empty")
-	cmd.Flags().StringSliceVar(&types, "type", nil, "only these types: classic, consumer, share, streams")
+	cmd.Flags().StringSliceVar(&states, "state", nil, "only groups in these states: "+strings.Join(groupStates, ", "))
+	cmd.Flags().StringSliceVar(&types, "type", nil, "only these types: "+strings.Join(groupTypes, ", "))
 	return cmd
+}
+
+// listedGroup is a group in the answer of `varve group list`.
+type listedGroup struct {
+	Group       string `json:"group"`
+	Type        string `json:"type"`
+	State       string `json:"state"`
+	Protocol    string `json:"protocol"`
+	Coordinator int32  `json:"coordinator"`
+}
+
+func (g listedGroup) cells() []string {
+	return []string{g.Group, g.Type, g.State, cmp.Or(g.Protocol, "-"), fmt.Sprint(g.Coordinator)}
 }
 
 func groupDescribe() *cobra.Command {

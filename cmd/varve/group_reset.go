@@ -55,14 +55,7 @@ func groupReset() *cobra.Command {
 						return err
 					}
 				}
-				if out.json {
-					return out.object(cmd.OutOrStdout(), plan.Moves)
-				}
-				var cells [][]string
-				for _, m := range plan.Moves {
-					cells = append(cells, []string{m.Topic, strconv.Itoa(int(m.Partition)), offsetText(m.From), strconv.FormatInt(m.To, 10)})
-				}
-				return out.table(cmd.OutOrStdout(), []string{"TOPIC", "PARTITION", "FROM", "TO"}, cells)
+				return rows(&out, cmd.OutOrStdout(), []string{"TOPIC", "PARTITION", "FROM", "TO"}, plan.Moves, resetMove.cells)
 			})
 		},
 	}
@@ -81,6 +74,10 @@ type resetMove struct {
 	Partition int32  `json:"partition"`
 	From      *int64 `json:"from"`
 	To        int64  `json:"to"`
+}
+
+func (m resetMove) cells() []string {
+	return []string{m.Topic, fmt.Sprint(m.Partition), offsetText(m.From), fmt.Sprint(m.To)}
 }
 
 type resetPlan struct {
@@ -122,7 +119,6 @@ func (a *admin) planReset(ctx context.Context, name string, topics []string, to 
 	if err != nil {
 		return nil, err
 	}
-	plan.Moves = []resetMove{}
 	for _, k := range keys {
 		m := resetMove{Topic: k.topic, Partition: k.partition, To: min(max(target[k], first[k].offset), last[k].offset)}
 		if from, ok := had[k]; ok {

@@ -227,6 +227,9 @@ func (p *printing) shared(ctx context.Context, cl *kgo.Client, group string, hea
 		}
 		cl.MarkCommitOffsets(past)
 		cl.AllowRebalance()
+		if err := p.stalled(ctx, cl, fetches); err != nil {
+			return err
+		}
 		if fetches.NumRecords() == 0 && p.ends != nil {
 			if err := p.readByOthers(ctx, adm, group); err != nil {
 				return groupError(group, err, "")
@@ -280,21 +283,27 @@ type groupFaults struct {
 	tell  func(string)
 	group string
 
-	mu   sync.Mutex // guards told
-	told map[string]bool
+	mu   sync.Mutex      // guards told
+	told map[string]bool // by kind
 }
 
-func (g *groupFaults) once(text string) {
+// once tells of a fault of a kind that has not been told of.
+func (g *groupFaults) once(err error, format string) {
+	kind := "network"
+	var code *kerr.Error
+	if errors.As(err, &code) {
+		kind = code.Message
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.told[text] {
+	if g.told[kind] {
 		return
 	}
 	if g.told == nil {
 		g.told = map[string]bool{}
 	}
-	g.told[text] = true
-	g.tell(text)
+	g.told[kind] = true
+	g.tell(fmt.Sprintf(format, g.group, strings.ReplaceAll(err.Error(), "\n", "; ")))
 }
 
 // session is nil for the end of a membership that the client takes up again,
@@ -307,7 +316,7 @@ func (g *groupFaults) session(err error) error {
 	if err := passing(session.Err); err != nil {
 		return groupError(g.group, err, "")
 	}
-	g.once(fmt.Sprintf("group %s: %v; trying again", g.group, session.Err))
+	g.once(session.Err, "group %s: %s; trying again")
 	return nil
 }
 
@@ -322,6 +331,6 @@ func (g *groupFaults) commit(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *k
 		}
 	}
 	if err != nil && !errors.Is(err, context.Canceled) {
-		g.once(fmt.Sprintf("group %s: a commit failed (%v): records may be printed again", g.group, strings.ReplaceAll(err.Error(), "\n", "; ")))
+		g.once(err, "group %s: a commit failed (%s): records may be printed again")
 	}
 }

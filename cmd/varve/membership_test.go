@@ -181,7 +181,7 @@ func TestAStoppedMemberCommitsAndLeaves(t *testing.T) {
 func TestWhichFaultsOfAGroupPass(t *testing.T) {
 	var told []string
 	heard := &groupFaults{group: "g", tell: func(text string) { told = append(told, text) }}
-	for _, err := range []error{kerr.RebalanceInProgress, kerr.UnknownMemberID, kerr.CoordinatorNotAvailable, errors.New("connection refused"), kerr.RebalanceInProgress} {
+	for _, err := range []error{kerr.RebalanceInProgress, kerr.UnknownMemberID, kerr.CoordinatorNotAvailable, errors.New("connection refused"), errors.New("connection reset"), kerr.RebalanceInProgress} {
 		if err := heard.session(&kgo.ErrGroupSession{Err: err}); err != nil {
 			t.Errorf("%v", err)
 		}

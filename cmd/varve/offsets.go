@@ -115,22 +115,15 @@ func offsetsCommand() *cobra.Command {
 			"  varve offsets events --at 2024-03-03T14:05Z",
 		RunE: func(cmd *cobra.Command, topics []string) error {
 			return c.withAdmin(cmd, func(ctx context.Context, adm *admin) error {
-				rows, err := offsetRows(ctx, adm, topics, at)
+				list, err := offsetRows(ctx, adm, topics, at)
 				if err != nil {
 					return err
-				}
-				if out.json {
-					return out.object(cmd.OutOrStdout(), rows)
 				}
 				header := []string{"TOPIC", "PARTITION", "EARLIEST", "LOCAL START", "REMOTE END", "LATEST"}
 				if at != "" {
 					header = append(header, "AT "+at, "ITS TIMESTAMP")
 				}
-				cells := make([][]string, 0, len(rows))
-				for _, r := range rows {
-					cells = append(cells, r.cells())
-				}
-				return out.table(cmd.OutOrStdout(), header, cells)
+				return rows(&out, cmd.OutOrStdout(), header, list, offsetsRow.cells)
 			})
 		},
 	}

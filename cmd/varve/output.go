@@ -65,5 +65,18 @@ func (o *output) table(w io.Writer, header []string, rows [][]string) error {
 	return tw.Flush()
 }
 
+// rows prints a list: a line of a table for each, or all as JSON, where none
+// are an empty list.
+func rows[T any](out *output, w io.Writer, header []string, list []T, cells func(T) []string) error {
+	if out.json {
+		return out.object(w, append([]T{}, list...))
+	}
+	table := make([][]string, 0, len(list))
+	for _, x := range list {
+		table = append(table, cells(x))
+	}
+	return out.table(w, header, table)
+}
+
 // humanBytes prints a size in binary units.
 func humanBytes(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/schollz/progressbar/v3"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -29,6 +30,9 @@ type printing struct {
 	next    map[partitionKey]int64
 	printed int64
 	came    time.Time // when the last record did
+
+	patience time.Duration // how long nothing may come before it is asked why
+	asked    time.Time
 }
 
 func newPrinting(w io.Writer, print recordPrinter, r *reading, bar *progressbar.ProgressBar) *printing {
@@ -141,6 +145,38 @@ func (p *printing) all(ctx context.Context, cl *kgo.Client) error {
 		p.take(cl, fetches)
 		if err := p.flush(); err != nil {
 			return err
+		}
+		if err := p.stalled(ctx, cl, fetches); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stalled says why nothing comes any more of what is there, if that can be
+// known: nobody answers, or a partition has no leader. The client itself tries
+// for ever.
+func (p *printing) stalled(ctx context.Context, cl *kgo.Client, fetches kgo.Fetches) error {
+	now := time.Now()
+	if p.asked.IsZero() || fetches.NumRecords() > 0 || p.ends == nil {
+		p.asked = now
+	}
+	if now.Sub(p.asked) < p.patience {
+		return nil
+	}
+	p.asked = now
+	var topics []string
+	for k := range p.left {
+		topics = append(topics, k.topic)
+	}
+	details, err := kadm.NewClient(cl).ListTopics(ctx, topics...)
+	if err != nil {
+		return fmt.Errorf("nothing has come for %s: %w", p.patience, err)
+	}
+	for k := range p.left {
+		if d, ok := details[k.topic].Partitions[k.partition]; ok && d.Leader < 0 {
+			return advise(fmt.Errorf("%s-%d has no leader, so it cannot be read from offset %d on", k.topic, k.partition, p.next[k]),
+				"start the brokers that hold it: `varve topic describe "+k.topic+"` lists them")
 		}
 	}
 	return nil

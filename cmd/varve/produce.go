@@ -77,7 +77,7 @@ func (p *produceRun) run(cmd *cobra.Command, topic string) error {
 		return err
 	}
 	defer cl.Close()
-	if err := canHold(cmd.Context(), cl, topic); err != nil {
+	if err := canHold(cmd.Context(), cl, topic, p.partition); err != nil {
 		return err
 	}
 	w := &writing{reader: p.reader, cl: cl, limit: p.timeout, bar: progress(cmd.ErrOrStderr(), -1, "writing", p.quiet),
@@ -147,15 +147,19 @@ func produceError(topic string, err error, batchBytes int32) error {
 }
 
 // canHold refuses a topic that neither exists nor will be made by the first
-// record, before any input is read.
-func canHold(ctx context.Context, cl *kgo.Client, topic string) error {
+// record, and a partition that it has not, before any input is read.
+func canHold(ctx context.Context, cl *kgo.Client, topic string, partition int32) error {
 	adm := kadm.NewClient(cl)
 	details, err := adm.Metadata(ctx, topic)
 	if err != nil {
 		return err
 	}
-	if known := details.Topics[topic].Err; !errors.Is(known, kerr.UnknownTopicOrPartition) {
-		return topicError(topic, known, "")
+	found := details.Topics[topic]
+	switch {
+	case found.Err == nil && int(partition) >= len(found.Partitions):
+		return fmt.Errorf("topic %s has partitions 0 to %d, not %d", topic, len(found.Partitions)-1, partition)
+	case !errors.Is(found.Err, kerr.UnknownTopicOrPartition):
+		return topicError(topic, found.Err, "")
 	}
 	configs, err := adm.DescribeBrokerConfigs(ctx, details.Controller)
 	if err != nil {

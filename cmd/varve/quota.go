@@ -197,7 +197,7 @@ func quotaAlter(cmd *cobra.Command, read func(string) (kadm.AlterClientQuotaOp, 
 			}
 			for _, r := range results {
 				if r.Err != nil {
-					return fmt.Errorf("quota of %s: %w", quotaPartsText(parts), refused(r.Err, r.ErrMessage))
+					return advise(fmt.Errorf("quota of %s: %w", quotaPartsText(parts), refused(r.Err, r.ErrMessage)), "`varve quota --help` lists the keys and whose they are")
 				}
 			}
 			slices.Sort(args)

@@ -34,6 +34,8 @@ func segmentsCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
+			// As a browser has it, too.
+			address = strings.TrimRight(strings.TrimPrefix(address, "http://"), "/")
 			list, err := fetchSegments(ctx, address, args[0], partition)
 			if err != nil {
 				return err
@@ -74,7 +76,7 @@ func fetchSegments(ctx context.Context, address, topic string, partition int) ([
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("no node answers at %s (%w): name the console of a node with --http HOST:PORT", address, err)
+		return nil, advise(fmt.Errorf("no node answers at %s (%w)", address, err), "name the console of a node with --http HOST:PORT")
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, answerBytesMax))
@@ -82,7 +84,7 @@ func fetchSegments(ctx context.Context, address, topic string, partition int) ([
 		return nil, fmt.Errorf("read the answer of %s: %w", address, err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s answers: %s", address, strings.TrimSpace(string(body)))
+		return nil, advise(fmt.Errorf("the node at %s answers: %s", address, strings.TrimSpace(string(body))), "`varve topic list` shows what there is")
 	}
 	var list []ops.PartitionSegments
 	if err := json.Unmarshal(body, &list); err != nil {

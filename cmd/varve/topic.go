@@ -26,9 +26,11 @@ func topicError(topic string, err error, message string) error {
 	if err == nil {
 		return nil
 	}
-	err = refused(err, message)
+	err = refused(unsharded(err), message)
 	hint := ""
 	switch {
+	case errors.Is(err, kerr.InvalidConfig):
+		hint = "`varve topic describe TOPIC --all` shows the settings of a topic"
 	case errors.Is(err, kerr.TopicAlreadyExists):
 		hint = "see it with `varve topic describe " + topic + "`"
 	case errors.Is(err, kerr.UnknownTopicOrPartition):
@@ -186,24 +188,11 @@ func topicList() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				type row struct {
-					Topic       string `json:"topic"`
-					ID          string `json:"id"`
-					Partitions  int    `json:"partitions"`
-					Replication int    `json:"replicationFactor"`
-				}
-				rows := []row{}
+				var listed []listedTopic
 				for _, t := range topics.Sorted() {
-					rows = append(rows, row{t.Topic, topicID(t.ID), len(t.Partitions), t.Partitions.NumReplicas()})
+					listed = append(listed, listedTopic{t.Topic, topicID(t.ID), len(t.Partitions), t.Partitions.NumReplicas()})
 				}
-				if out.json {
-					return out.object(cmd.OutOrStdout(), rows)
-				}
-				cells := make([][]string, 0, len(rows))
-				for _, r := range rows {
-					cells = append(cells, []string{r.Topic, strconv.Itoa(r.Partitions), strconv.Itoa(r.Replication), r.ID})
-				}
-				return out.table(cmd.OutOrStdout(), []string{"TOPIC", "PARTITIONS", "REPLICAS", "ID"}, cells)
+				return rows(&out, cmd.OutOrStdout(), []string{"TOPIC", "PARTITIONS", "REPLICAS", "ID"}, listed, listedTopic.cells)
 			})
 		},
 	}
@@ -211,6 +200,18 @@ func topicList() *cobra.Command {
 	out.flags(cmd)
 	cmd.Flags().BoolVar(&internal, "internal", false, "list internal topics too")
 	return cmd
+}
+
+// listedTopic is a topic in the answer of `varve topic list`.
+type listedTopic struct {
+	Topic       string `json:"topic"`
+	ID          string `json:"id"`
+	Partitions  int    `json:"partitions"`
+	Replication int    `json:"replicationFactor"`
+}
+
+func (t listedTopic) cells() []string {
+	return []string{t.Topic, strconv.Itoa(t.Partitions), strconv.Itoa(t.Replication), t.ID}
 }
 
 // topicID prints an id as Kafka's own tools do.

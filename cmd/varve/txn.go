@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,20 @@ const (
 	// abortTimeout is the transaction timeout that the fenced producer's id is left with.
 	abortTimeout = time.Minute
 )
+
+var txnStates = []string{"Empty", txnOngoing, "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "PrepareEpochFence", "Dead"}
+
+// listedTxn is a transactional id in the answer of `varve txn list`.
+type listedTxn struct {
+	ID          string `json:"id"`
+	Producer    int64  `json:"producer"`
+	State       string `json:"state"`
+	Coordinator int32  `json:"coordinator"`
+}
+
+func (t listedTxn) cells() []string {
+	return []string{t.ID, fmt.Sprint(t.Producer), t.State, fmt.Sprint(t.Coordinator)}
+}
 
 func txnCommand() *cobra.Command {
 	return group(&cobra.Command{
@@ -58,33 +73,25 @@ func txnList() *cobra.Command {
 			"  varve txn list --state Ongoing",
 		Args: needs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := choices("--state", states, txnStates); err != nil {
+				return err
+			}
 			return c.withAdmin(cmd, func(ctx context.Context, adm *admin) error {
-				list, err := adm.ListTransactions(ctx, nil, states)
-				if err != nil {
+				all, err := adm.ListTransactions(ctx, nil, states)
+				if !someAnswered(err) {
 					return err
 				}
-				type row struct {
-					ID          string `json:"id"`
-					Producer    int64  `json:"producer"`
-					State       string `json:"state"`
-					Coordinator int32  `json:"coordinator"`
+				var list []listedTxn
+				for _, t := range all.Sorted() {
+					list = append(list, listedTxn{t.TxnID, t.ProducerID, t.State, t.Coordinator})
 				}
-				rows := []row{}
-				var cells [][]string
-				for _, t := range list.Sorted() {
-					rows = append(rows, row{t.TxnID, t.ProducerID, t.State, t.Coordinator})
-					cells = append(cells, []string{t.TxnID, strconv.FormatInt(t.ProducerID, 10), t.State, strconv.Itoa(int(t.Coordinator))})
-				}
-				if out.json {
-					return out.object(cmd.OutOrStdout(), rows)
-				}
-				return out.table(cmd.OutOrStdout(), []string{"ID", "PRODUCER", "STATE", "COORDINATOR"}, cells)
+				return cmp.Or(rows(&out, cmd.OutOrStdout(), []string{"ID", "PRODUCER", "STATE", "COORDINATOR"}, list, listedTxn.cells), err)
 			})
 		},
 	}
 	c.flags(cmd)
 	out.flags(cmd)
-	cmd.Flags().StringSliceVar(&states, "state", nil, "only these states: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort")
+	cmd.Flags().StringSliceVar(&states, "state", nil, "only these states: "+strings.Join(txnStates, ", "))
 	return cmd
 }
 
@@ -120,6 +127,15 @@ func (a *admin) viewTxn(ctx context.Context, id string) (*txnView, error) {
 	return v, nil
 }
 
+func (v *txnView) cells() []string {
+	started := "-"
+	if v.Started != nil {
+		started = moment(*v.Started)
+	}
+	timeout := time.Duration(v.TimeoutMS) * time.Millisecond
+	return []string{v.ID, v.State, fmt.Sprint(v.Producer), fmt.Sprint(v.Epoch), fmt.Sprint(v.Coordinator), timeout.String(), started, groupMember{Assigned: v.Partitions}.assigned()}
+}
+
 func txnDescribe() *cobra.Command {
 	var (
 		c   client
@@ -131,25 +147,16 @@ func txnDescribe() *cobra.Command {
 		Args:  needs("ID…"),
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			return c.withAdmin(cmd, func(ctx context.Context, adm *admin) error {
-				views := []*txnView{}
-				var cells [][]string
+				var views []*txnView
 				for _, id := range ids {
 					v, err := adm.viewTxn(ctx, id)
 					if err != nil {
 						return err
 					}
 					views = append(views, v)
-					started := "-"
-					if v.Started != nil {
-						started = moment(*v.Started)
-					}
-					cells = append(cells, []string{v.ID, v.State, strconv.FormatInt(v.Producer, 10), strconv.Itoa(int(v.Epoch)), strconv.Itoa(int(v.Coordinator)),
-						(time.Duration(v.TimeoutMS) * time.Millisecond).String(), started, groupMember{Assigned: v.Partitions}.assigned()})
 				}
-				if out.json {
-					return out.object(cmd.OutOrStdout(), views)
-				}
-				return out.table(cmd.OutOrStdout(), []string{"ID", "STATE", "PRODUCER", "EPOCH", "COORDINATOR", "TIMEOUT", "STARTED", "PARTITIONS"}, cells)
+				header := []string{"ID", "STATE", "PRODUCER", "EPOCH", "COORDINATOR", "TIMEOUT", "STARTED", "PARTITIONS"}
+				return rows(&out, cmd.OutOrStdout(), header, views, (*txnView).cells)
 			})
 		},
 	}
@@ -182,7 +189,7 @@ func txnAbort() *cobra.Command {
 			case len(args) == 1 && hanging, len(args) == 0 && !hanging:
 				return errors.New("name the transactional id, or --topic, --partition and --producer of a transaction that hangs")
 			case hanging && (topic == "" || partition < 0 || producer < 0):
-				return errors.New("a transaction that hangs is named by all of --topic, --partition and --producer; `varve txn list` shows those that do not")
+				return advise(errors.New("a transaction that hangs is named by all of --topic, --partition and --producer"), "`varve txn list` shows those that do not")
 			}
 			return c.withAdmin(cmd, func(ctx context.Context, adm *admin) error {
 				if hanging {
