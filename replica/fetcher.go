@@ -27,7 +27,7 @@ type fetcher struct {
 
 	mu        sync.Mutex // guards the following
 	inbox     []fetcherNews
-	interrupt context.CancelFunc // of the fetch that waits, nil when none does
+	interrupt context.CancelFunc // of the fetch that waits for long, nil when none does
 	soon      *time.Timer        // will interrupt it
 	holds     bool               // the throttle holds somebody back meanwhile
 
@@ -36,7 +36,8 @@ type fetcher struct {
 	dirty    []*followed
 	later    []*followed // those with a time to retry at
 	busy     int
-	quiet    int         // fetches in a row that brought nothing
+	quiet    int         // fetches in a row that brought nothing, however long they waited
+	joined   int64       // steady millis when a partition joined last; 0: none did
 	grown    []*followed // appended to in this round
 	session  fetchSession
 	peer     Peer
@@ -61,8 +62,14 @@ const (
 )
 
 // interruptAfter is how long a waiting fetch is left alone when another partition wants to join it: then it is given up,
-// with its connection, for nothing else ends it early. Several that come together cost one interruption.
-const interruptAfter = 10 * time.Millisecond
+// with its connection and its session, for nothing else ends it early, and the next fetch names every partition. Several that
+// come together cost one interruption. Thousands that are opened one after the other, as on the creation of a topic, cost no
+// more: until none has joined for joinsLast no fetch waits for longer than joinWait, and whoever comes joins the next.
+const (
+	interruptAfter = 10 * time.Millisecond
+	joinWait       = 25 // milliseconds
+	joinsLast      = 500
+)
 
 // fetcher finds or starts the fetcher of a broker.
 func (m *Manager) fetcher(leader int32) *fetcher {
@@ -169,7 +176,7 @@ func (f *fetcher) takeInbox() {
 			if old := f.parts[key]; old != nil {
 				f.drop(old)
 			}
-			f.parts[key] = d
+			f.parts[key], f.joined = d, f.m.steady()
 			f.mark(d)
 		case newsLeave:
 			f.drop(d)
@@ -285,21 +292,29 @@ func (f *fetcher) prepare() bool {
 	return true
 }
 
-// A leader that has nothing to say is asked ever more seldom, up to eight times replica.fetch.wait.max.ms and never so that a
-// follower could come to lag by it: new records end the wait at once, and thousands of idle partitions cost next to nothing.
+// A leader that has nothing to say is asked ever more seldom, up to eight times the default of replica.fetch.wait.max.ms and
+// never so that a follower could come to lag by it: new records end the wait at once, and thousands of idle partitions cost next
+// to nothing. Whoever has set another time gets that.
 const (
-	quietDoublings = 3
-	quietLagShare  = 6
+	quietDoublings    = 3
+	quietLagShare     = 6
+	waitDefaultMillis = 500
 )
 
-// maxWait is how long the leader may keep the next fetch: not beyond the next retry, and not long while a task runs.
+// maxWait is how long the leader may keep the next fetch: not beyond the next retry, and not long while a task runs or
+// partitions join.
 func (f *fetcher) maxWait(b *conf.Broker) int32 {
-	wait := int64(b.ReplicaFetchWaitMaxMillis) << min(f.quiet, quietDoublings)
-	wait = min(wait, max(b.ReplicaLagTimeMaxMillis/quietLagShare, int64(b.ReplicaFetchWaitMaxMillis)))
+	wait := int64(b.ReplicaFetchWaitMaxMillis)
+	if wait == waitDefaultMillis {
+		wait = min(wait<<min(f.quiet, quietDoublings), max(b.ReplicaLagTimeMaxMillis/quietLagShare, wait))
+	}
 	if f.busy > 0 {
 		wait = min(wait, 20)
 	}
 	now := f.m.steady()
+	if f.joined > 0 && now-f.joined < joinsLast {
+		wait = min(wait, joinWait)
+	}
 	for _, d := range f.later {
 		wait = min(wait, max(d.retryAt-now, 0))
 	}
@@ -332,9 +347,12 @@ func (f *fetcher) round() error {
 	interrupted, interrupt := context.WithCancelCause(ctx)
 	defer interrupt(nil)
 	f.mu.Lock()
-	f.interrupt = func() { interrupt(errInterrupted) }
+	long := f.session.req.MaxWaitMillis > joinWait
+	if long {
+		f.interrupt = func() { interrupt(errInterrupted) }
+	}
 	f.holds = slices.ContainsFunc(f.later, func(d *followed) bool { return d.held })
-	if slices.ContainsFunc(f.inbox, func(n fetcherNews) bool { return n.kind != newsThrottle || f.holds }) {
+	if long && slices.ContainsFunc(f.inbox, func(n fetcherNews) bool { return n.kind != newsThrottle || f.holds }) {
 		f.soon = time.AfterFunc(interruptAfter, f.interrupt)
 	}
 	f.mu.Unlock()
@@ -365,8 +383,11 @@ func (f *fetcher) round() error {
 		f.m.logger.Debug("fetch session ended by the leader", "leader", f.leader, "code", code)
 		return nil
 	}
-	if f.quiet++; len(resp.Topics) > 0 {
+	switch {
+	case len(resp.Topics) > 0:
 		f.quiet = 0
+	case f.session.req.MaxWaitMillis >= f.m.brokerConf().ReplicaFetchWaitMaxMillis:
+		f.quiet++ // a short wait says nothing: a watermark may follow within the usual one
 	}
 	for i := range resp.Topics {
 		t := &resp.Topics[i]

@@ -42,7 +42,7 @@ var brokerReplicaDefs = []Def{
 	def("replica.fetch.max.bytes", Int, "1048576", "How many bytes of one partition a follower asks for.", atLeast(0)),
 	def("replica.fetch.min.bytes", Int, "1", "How many bytes a follower's fetch waits for."),
 	def("replica.fetch.response.max.bytes", Int, "10485760", "How many bytes a follower's fetch asks for in all.", atLeast(0)),
-	def("replica.fetch.wait.max.ms", Int, "500", "How long a follower's fetch waits, in milliseconds."),
+	def("replica.fetch.wait.max.ms", Int, "500", "How long a follower's fetch waits, in milliseconds. Left at 500, one that has been answered nothing waits for up to eight times as long, and at most a sixth of replica.lag.time.max.ms: whatever there is to say ends the wait at once."),
 	def("replica.high.watermark.checkpoint.interval.ms", Long, "5000", "How often Kafka writes the high watermarks, in milliseconds; accepted without effect: when they are written is not set by time."),
 	def("replica.lag.time.max.ms", Long, "30000", "How long a follower may lag before it leaves the in-sync set, in milliseconds."),
 	def("replica.selector.class", String, "", "Which replica consumers are sent to: Kafka's LeaderSelector or RackAwareReplicaSelector by their class names, the latter as rack-aware too; null means the leader.", null, oneOf(LeaderSelector, RackAwareSelector, "rack-aware")),
