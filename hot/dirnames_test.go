@@ -9,7 +9,8 @@ import (
 	"github.com/varvelog/varve/hot/vfs"
 )
 
-// twoNewLogs is two logs without records on a disk with faults.
+// twoNewLogs is two logs without records on a disk with faults. Their names are not durable, and no round is under way that would make
+// them so.
 func twoNewLogs(t *testing.T) (faults *vfs.Faults, s *Store, a, b *Log) {
 	t.Helper()
 	faults = vfs.NewFaults(vfs.NewMem(1))
@@ -20,15 +21,17 @@ func twoNewLogs(t *testing.T) (faults *vfs.Faults, s *Store, a, b *Log) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return faults, s, openLog(t, s), b
+	a = openLog(t, s)
+	s.syncer.flush()
+	s.newDir()
+	return faults, s, a, b
 }
 
 // TestFirstAppendWaitsForTheNameOfItsLog has the data directory be synced for one new log when another one is appended to.
 func TestFirstAppendWaitsForTheNameOfItsLog(t *testing.T) {
-	faults, s, a, b := twoNewLogs(t)
+	faults, _, a, b := twoNewLogs(t)
 	reached, release := make(chan struct{}), make(chan struct{})
 	rule := faults.Inject(vfs.Rule{Ops: []vfs.Op{vfs.OpSyncDir}, Path: "data", Do: func() { close(reached); <-release }})
-	s.newDir() // a round may have made it durable already
 	done := make(chan error, 2)
 	add := func(l *Log) {
 		_, err := l.Append(records(3, 40, 1), AppendOptions{Now: 1})
