@@ -220,6 +220,15 @@ func TestOpenFilesOfSealedSegmentsAreBounded(t *testing.T) {
 	}
 }
 
+// allocations is the least of a few measurements: what runs in the background allocates too, the more the slower the machine is.
+func allocations(runs int, f func()) float64 {
+	least := testing.AllocsPerRun(runs, f)
+	for range 4 {
+		least = min(least, testing.AllocsPerRun(runs, f))
+	}
+	return least
+}
+
 func TestAppendAndReadAllocateAFixedFew(t *testing.T) {
 	for name, size := range map[string]int{"1 record": 1, "1000 records": 1000} {
 		t.Run(name, func(t *testing.T) {
@@ -227,7 +236,7 @@ func TestAppendAndReadAllocateAFixedFew(t *testing.T) {
 			l := openLog(t, s)
 			b := records(size, 100, 1)
 			mustAppend(t, l, b)
-			n := testing.AllocsPerRun(500, func() { mustAppend(t, l, b) })
+			n := allocations(500, func() { mustAppend(t, l, b) })
 			t.Logf("append: %v allocations", n)
 			if n > 2 {
 				t.Errorf("append allocates %v times", n)
@@ -235,7 +244,7 @@ func TestAppendAndReadAllocateAFixedFew(t *testing.T) {
 			p := newProducers()
 			pb := produced(1, 0, 0, size, false)
 			p.apply(pb, nil, 5)
-			if n := testing.AllocsPerRun(500, func() {
+			if n := allocations(500, func() {
 				if _, _, err := p.check(pb, nil, &AppendOptions{}); err != nil {
 					t.Fatal(err)
 				}
@@ -244,7 +253,7 @@ func TestAppendAndReadAllocateAFixedFew(t *testing.T) {
 				t.Errorf("producer state allocates %v times", n)
 			}
 			end := l.Offsets().End
-			n = testing.AllocsPerRun(500, func() {
+			n = allocations(500, func() {
 				sl, err := l.Read(end/2, 1<<20, end, true)
 				if err != nil {
 					t.Fatal(err)
@@ -259,7 +268,7 @@ func TestAppendAndReadAllocateAFixedFew(t *testing.T) {
 			if err != nil || !ok {
 				t.Fatal(ok, err)
 			}
-			n = testing.AllocsPerRun(500, func() {
+			n = allocations(500, func() {
 				if got, ok, err := l.OffsetForTime(last.Timestamp); err != nil || !ok || got.Timestamp < last.Timestamp {
 					t.Fatalf("%+v, %v, %v", got, ok, err)
 				}

@@ -320,7 +320,7 @@ func TestSharedRoundAllocatesNothingForRecordsAndLogs(t *testing.T) {
 			round()
 		}
 		before := s.stats.SharedRounds.Load()
-		each := testing.AllocsPerRun(20, round)
+		each := allocations(20, round)
 		if s.stats.SharedRounds.Load()-before < 20 {
 			t.Fatal("the shared log was not used")
 		}

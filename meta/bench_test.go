@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"syscall"
 	"testing"
 	"time"
 
@@ -59,7 +60,7 @@ func TestTenThousandPartitionsStayCheap(t *testing.T) {
 			if n := len(img.EncodeSnapshot()); n > 10_000*60 {
 				t.Errorf("the snapshot has %d bytes", n)
 			}
-			start := time.Now()
+			start := worked(t)
 			changes, err := decideRegister(img, b, Registration{ID: 1, Incarnation: idA}, false)
 			if err != nil {
 				t.Fatal(err)
@@ -73,7 +74,7 @@ func TestTenThousandPartitionsStayCheap(t *testing.T) {
 			if p := next.Topics()[0].Partitions[0]; p.LeaderEpoch != 2 || p.Leader != 1 {
 				t.Errorf("after the restart: %s", partitionText(&p))
 			}
-			took := time.Since(start)
+			took := worked(t) - start
 			t.Logf("restart decided and applied in %v, %d bytes", took, len(encoded))
 			if took > 2*time.Second {
 				t.Errorf("a restart takes %v", took)
@@ -81,6 +82,16 @@ func TestTenThousandPartitionsStayCheap(t *testing.T) {
 			runtime.KeepAlive(img)
 		})
 	}
+}
+
+// worked is the processor's time that this process has had: on a busy machine the clock says nothing of how much work something is.
+func worked(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // BenchmarkFence is what a dead broker costs the controller: the decision, the

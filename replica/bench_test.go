@@ -27,6 +27,15 @@ func request(tb testing.TB, size int) batch.Batch {
 	return build(tb, batch.None, record{ts: now(), value: strings.Repeat("x", size)})
 }
 
+// allocations is the least of a few measurements: what runs in the background allocates too, the more the slower the machine is.
+func allocations(runs int, f func()) float64 {
+	least := testing.AllocsPerRun(runs, f)
+	for range 4 {
+		least = min(least, testing.AllocsPerRun(runs, f))
+	}
+	return least
+}
+
 // TestAppendAndReadAllocateLittle holds the hot paths to a few small allocations a batch, whatever is in it: what an append
 // and its acknowledgement need, and what one read's answer needs.
 func TestAppendAndReadAllocateLittle(t *testing.T) {
@@ -35,7 +44,7 @@ func TestAppendAndReadAllocateLittle(t *testing.T) {
 	r := AppendRequest{Acks: -1, Version: 12, Now: now()}
 	acked := 0
 	ack := func(error) { acked++ }
-	appends := testing.AllocsPerRun(500, func() {
+	appends := allocations(500, func() {
 		b.SetBaseOffset(0)
 		a, err := p.Append(b, r)
 		if err != nil {
@@ -47,7 +56,7 @@ func TestAppendAndReadAllocateLittle(t *testing.T) {
 		t.Fatal("nothing was acknowledged")
 	}
 	offset := int64(0)
-	reads := testing.AllocsPerRun(500, func() {
+	reads := allocations(500, func() {
 		res, err := p.Read(ReadRequest{Offset: offset, MaxBytes: 1, MinOne: true, CurrentEpoch: NoEpoch, LastFetchedEpoch: NoEpoch, ReplicaID: NoReplica})
 		if err != nil || res.Records == nil {
 			t.Fatalf("%+v, %v", res, err)

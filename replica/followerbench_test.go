@@ -54,7 +54,7 @@ func TestFollowerAllocatesNothingPerRecord(t *testing.T) {
 	for _, records := range []int{1, 1000} {
 		_, _, step := tailing(t, n, records)
 		step()
-		allocs = append(allocs, testing.AllocsPerRun(200, step))
+		allocs = append(allocs, allocations(200, step))
 	}
 	if allocs[0] > 1 || allocs[1] > 1 {
 		t.Fatalf("%v allocations for a batch of 1 and of 1000 records", allocs)
@@ -99,7 +99,7 @@ func TestFetcherDoesNotWaitForWhatItNoLongerFollows(t *testing.T) {
 			end(d.p)
 			select {
 			case <-settled:
-			case <-time.After(10 * time.Second):
+			case <-time.After(patience):
 				t.Fatal("still waiting")
 			}
 		})
