@@ -32,7 +32,7 @@ func startCluster(t *testing.T, dirs [3]string) [3]*Node {
 	}
 	var nodes [3]*Node
 	for i := range nodes {
-		n, err := Open(Config{Dir: dirs[i], NodeID: int32(i + 1), Voters: voters, Heartbeat: 500 * time.Millisecond, ProposeTimeout: 5 * time.Second}, Deps{Transport: transports[i]})
+		n, err := Open(Config{Dir: dirs[i], NodeID: int32(i + 1), Voters: voters, Broker: silent(t, nil), Heartbeat: 500 * time.Millisecond, ProposeTimeout: 5 * time.Second}, Deps{Transport: transports[i]})
 		if err != nil {
 			t.Fatal(err)
 		}

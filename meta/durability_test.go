@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -55,7 +56,7 @@ func TestTheFirstStoreErrorIsFinal(t *testing.T) {
 		if !errors.Is(err, ErrFailed) || !errors.Is(err, errDisk) {
 			t.Errorf("fatal error %v", err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the failure was not reported")
 	}
 	// The disk works again, but this process must not go on.
@@ -144,12 +145,13 @@ func waitFor(t *testing.T, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	for !ok() {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatal("timed out")
+			all := make([]byte, 1<<20)
+			t.Fatalf("waited in vain, while\n%s", all[:runtime.Stack(all, true)])
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -134,7 +135,7 @@ func (w *wired) start(size int, over TLS) *wired {
 
 func (w *wired) open(i int, tr raft.Transport) {
 	w.t.Helper()
-	n, err := Open(Config{Dir: w.dirs[i], NodeID: int32(i + 1), Voters: w.voters, Heartbeat: w.heartbeat, ProposeTimeout: 5 * time.Second},
+	n, err := Open(Config{Dir: w.dirs[i], NodeID: int32(i + 1), Voters: w.voters, Broker: silent(w.t, nil), Heartbeat: w.heartbeat, ProposeTimeout: 5 * time.Second},
 		Deps{Transport: tr, Fatal: func(err error) { w.fatal[i] <- err }})
 	if err != nil {
 		w.t.Fatal(err)
@@ -151,7 +152,11 @@ func (w *wired) reopen(i int) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	tr, err := Listen("127.0.0.1:"+port, address, nil)
+	var tr raft.Transport
+	waitFor(w.t, func() bool { // while the node was away somebody's connection may have got its port
+		tr, err = Listen("127.0.0.1:"+port, address, nil)
+		return !errors.Is(err, syscall.EADDRINUSE)
+	})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -179,7 +184,7 @@ func TestAClusterFormsAndAReplacedDirectoryDoesNotVote(t *testing.T) {
 		if !errors.Is(err, ErrDirectoryReplaced) {
 			t.Fatal(err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the node without its directory was not refused")
 	}
 	if n := w.nodes[gone]; n.raft.LastIndex() != 0 || n.raft.CurrentTerm() != 0 {

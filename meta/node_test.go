@@ -4,16 +4,34 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/varvelog/varve/meta/conf"
 	"github.com/varvelog/varve/meta/topic"
 )
 
+// silent are the settings of a broker that nobody is fenced by for being silent: brokers of these tests send no heartbeats, however
+// long a test takes.
+func silent(t testing.TB, settings map[string]string) conf.Broker {
+	t.Helper()
+	all := map[string]string{"broker.session.timeout.ms": "3600000"}
+	maps.Copy(all, settings)
+	b, err := conf.ParseBroker(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
 func openNode(t *testing.T, cfg Config, deps Deps) *Node {
 	t.Helper()
+	if cfg.Broker.NumPartitions == 0 {
+		cfg.Broker = silent(t, nil)
+	}
 	if cfg.Dir == "" {
 		cfg.Dir = t.TempDir()
 	}

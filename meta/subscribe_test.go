@@ -3,6 +3,7 @@ package meta
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 )
 
@@ -47,9 +48,10 @@ func TestACancelledSubscriptionIsOver(t *testing.T) {
 	cancel()
 	cancel()
 	seen := make(chan struct{})
+	see := sync.OnceFunc(func() { close(seen) })
 	n.Subscribe(func(_, next *Image) {
 		if next.Topic("a") != nil {
-			close(seen)
+			see()
 		}
 	})
 	createTopic(t, n, "a", 1)
