@@ -63,7 +63,7 @@ func TestLeaderThatMissedADeletionKeepsNobodyWaiting(t *testing.T) {
 
 // What is given out below the committed log start would be acknowledged, and deleted when the leader follows that start.
 func TestUncleanLeaderGivesNoDeletedOffsetOutAgain(t *testing.T) {
-	c := startCluster(t, 2, hot.Fsync, nil)
+	c := startCluster(t, 2, hot.Fsync, lagging)
 	c.tieredTopic("events", []int32{1, 2}, true, "unclean.leader.election.enable", "true", "min.insync.replicas", "1")
 	c.produceAll("events", 20, make(map[int64]string))
 	c.inSync("events", 2)

@@ -133,7 +133,7 @@ func TestDamageThatAReaderFindsIsMendedFromAnotherReplica(t *testing.T) {
 
 // TestFollowerWithDamageCountsForNothingUntilItIsMended keeps the follower from every source.
 func TestFollowerWithDamageCountsForNothingUntilItIsMended(t *testing.T) {
-	c := startCluster(t, 2, hot.Fsync, nil)
+	c := startCluster(t, 2, hot.Fsync, lagging)
 	c.topic("events", []int32{1, 2}, "internal.segment.bytes", "2000", "min.insync.replicas", "1")
 	acked := make(map[int64]string)
 	c.produceAll("events", 30, acked)
@@ -234,7 +234,7 @@ func TestDamageIsFoundByTheUploadAndNeverUploaded(t *testing.T) {
 // TestLeaderThatSendsDamageStepsBack damages what no follower has yet: they refuse it, the leader finds it nowhere else, and an
 // in-sync follower takes over.
 func TestLeaderThatSendsDamageStepsBack(t *testing.T) {
-	c := startCluster(t, 3, hot.Fsync, map[string]string{"replica.lag.time.max.ms": "30000"})
+	c := startCluster(t, 3, hot.Fsync, nil)
 	c.topic("events", []int32{1, 2, 3}, small...)
 	acked := make(map[int64]string)
 	c.produceAll("events", 10, acked)
@@ -395,7 +395,7 @@ func TestLoneLeaderWhoseBytesAreGoneStaysOffline(t *testing.T) {
 
 // TestOfflineFollowerThatIsElectedHandsOn has the disk of a follower fail while its broker goes on.
 func TestOfflineFollowerThatIsElectedHandsOn(t *testing.T) {
-	c := startCluster(t, 3, hot.Fsync, map[string]string{"replica.lag.time.max.ms": "30000"})
+	c := startCluster(t, 3, hot.Fsync, nil)
 	c.topic("events", []int32{1, 2, 3}, "min.insync.replicas", "1")
 	acked := make(map[int64]string)
 	c.produceAll("events", 10, acked)

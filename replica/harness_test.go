@@ -156,7 +156,7 @@ func (n *node) must(err error) {
 // stop closes everything in the product's order.
 func (n *node) stop() {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	n.must(n.m.Close(ctx))
 	if n.tier != nil {
@@ -171,7 +171,7 @@ func (n *node) stop() {
 // stopAfterFault closes everything after the disk has failed: the hot store says so, and that is right.
 func (n *node) stopAfterFault() {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	n.must(n.m.Close(ctx))
 	n.must(n.tier.Close(ctx))
@@ -184,7 +184,7 @@ func (n *node) stopAfterFault() {
 // stopDead closes what is left of a process whose hot store was abandoned.
 func (n *node) stopDead() {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	n.must(n.m.Close(ctx))
 	if n.tier != nil {
@@ -225,7 +225,7 @@ func (n *node) want(name string, id topic.ID, epoch int32, configs map[string]st
 // wait polls until the condition holds.
 func (n *node) wait(what string, ok func() bool) {
 	n.t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(patience)
 	tick := time.NewTicker(200 * time.Microsecond)
 	defer tick.Stop()
 	for !ok() {
@@ -244,6 +244,9 @@ func (n *node) wait(what string, ok func() bool) {
 		<-tick.C
 	}
 }
+
+// patience is how long a test waits for what has to come. It says nothing of how long that takes: a busy machine takes its time.
+const patience = time.Minute
 
 // record is one record of the model.
 type record struct {
@@ -273,7 +276,7 @@ func (n *node) produce(p *Partition, codec batch.Codec, records ...record) Appen
 	select {
 	case err := <-done:
 		n.must(err)
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		n.t.Fatalf("offset %d never committed: %+v", a.LastOffset, p.Describe())
 	}
 	return a
@@ -286,7 +289,7 @@ func (n *node) fetch(p *Partition, offset int64, maxBytes int, isolation int8) (
 	res, err := p.Read(r)
 	if err == nil && res.Cold {
 		n.cold++
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		res, err = p.ReadCold(ctx, r)
 	}

@@ -48,7 +48,7 @@ func TestAJournalIsReadWhenAllOfItIsCommitted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("reading goes on after everything is committed")
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -193,7 +193,7 @@ func judgedNot(p *Partition) error {
 
 func TestMendersShareTheirRoom(t *testing.T) {
 	n := startNode(t)
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	large, err := n.m.mendRoom(ctx, mendBytesMax)
 	n.must(err)

@@ -190,7 +190,7 @@ func TestCloseEndsEverythingWaiting(t *testing.T) {
 		if !errors.Is(err, ErrClosed) {
 			t.Fatalf("waiting acknowledgement got %v", err)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("waiting acknowledgement got nothing")
 	}
 	if !fired(w) {

@@ -138,7 +138,7 @@ func TestLongPollsWakeOnDataAndOnLeadership(t *testing.T) {
 		select {
 		case <-w.C():
 			return true
-		case <-time.After(5 * time.Second):
+		case <-time.After(patience):
 			return false
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/varvelog/varve/hot"
 	"github.com/varvelog/varve/hot/batch"
@@ -87,13 +88,13 @@ func TestAcknowledgedRecordsSurviveFailovers(t *testing.T) {
 			t.Parallel()
 			rng := rand.New(rand.NewPCG(seed, 7))
 			durability := hot.Durability(rng.IntN(2))
-			c := startCluster(t, 3, durability, nil)
+			c := startCluster(t, 3, durability, lagging)
 			c.topic("events", []int32{1, 2, 3}, "min.insync.replicas", "2")
 			acked := make(map[int64]string)
 			for i := range 60 {
 				c.disturb(rng, durability)
 				value := name(i)
-				offset, err := c.acked("events", value)
+				offset, err := c.ackedWithin(5*time.Second, "events", value)
 				switch {
 				case err == nil:
 					if old, taken := acked[offset]; taken {

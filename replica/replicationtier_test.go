@@ -177,7 +177,7 @@ func TestDeposedLeaderNeitherCommitsNorUploads(t *testing.T) {
 }
 
 func TestUncleanLeaderTakesTheBucketsRecords(t *testing.T) {
-	c := startCluster(t, 2, hot.Fsync, nil)
+	c := startCluster(t, 2, hot.Fsync, lagging)
 	c.tieredTopic("events", []int32{1, 2}, true, "unclean.leader.election.enable", "true", "min.insync.replicas", "1")
 	acked := make(map[int64]string)
 	c.produceAll("events", 20, acked)
@@ -220,7 +220,7 @@ func TestUncleanLeaderTakesTheBucketsRecords(t *testing.T) {
 // A leader that is cut off from the brokers, and not from the bucket, lives on when another is elected uncleanly. What it has
 // committed until then stands; what it wants to commit afterwards is refused, and both tiers stay of one history.
 func TestCutOffLeaderCommitsNothingAfterTheUncleanOne(t *testing.T) {
-	c := startCluster(t, 2, hot.Fsync, nil)
+	c := startCluster(t, 2, hot.Fsync, lagging)
 	c.tieredTopic("events", []int32{1, 2}, true, "unclean.leader.election.enable", "true", "min.insync.replicas", "1")
 	acked := make(map[int64]string)
 	c.produceAll("events", 20, acked)
@@ -289,7 +289,7 @@ func TestReassignedReplicaMovesAndItsDirectoryGoes(t *testing.T) {
 }
 
 func TestLaggingFollowerLeavesAndComesBack(t *testing.T) {
-	c := startCluster(t, 3, hot.Fsync, nil)
+	c := startCluster(t, 3, hot.Fsync, lagging)
 	c.topic("events", []int32{1, 2, 3}, "min.insync.replicas", "2")
 	acked := make(map[int64]string)
 	c.produceAll("events", 5, acked)
