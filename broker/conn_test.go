@@ -7,6 +7,7 @@ import (
 	"net"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -320,26 +321,31 @@ type zeros struct{}
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 func TestCloseAnswersParkedFetchesAndEndsIdleConnections(t *testing.T) {
-	s := startServer(t, nil)
-	id := s.parts.add("events", 1)
-	p := s.parts.byName["events"][0]
-	idle, parked := dial(t, s.addr), dial(t, s.addr)
-	idle.ask(kmsg.NewPtrApiVersionsRequest())
-	q := fetchRequest(11, "events", id, wanted{})
-	q.MaxWaitMillis = 60_000
-	corr := parked.send(q)
-	eventually(t, "the fetch waits", func() bool { return p.watched() == 1 })
-	start := time.Now()
-	if err := s.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if d := time.Since(start); d > drainMax {
-		t.Fatalf("close took %v", d)
-	}
-	if got := parked.response(q, corr).(*kmsg.FetchResponse).Topics[0].Partitions[0]; got.ErrorCode != 0 || got.HighWatermark != 0 {
-		t.Fatalf("%+v", got)
-	}
-	idle.closed()
+	inBubble(t, nil, func(t *testing.T, s *Server, parts *fakePartitions) {
+		id := parts.add("events", 1)
+		p := parts.byName["events"][0]
+		idle, parked := pipe(t, s), pipe(t, s)
+		idle.ask(kmsg.NewPtrApiVersionsRequest())
+		q := fetchRequest(11, "events", id, wanted{})
+		q.MaxWaitMillis = 60_000
+		corr := parked.send(q)
+		synctest.Wait()
+		if p.watched() != 1 {
+			t.Fatal("the fetch does not wait")
+		}
+		start, closed := time.Now(), make(chan error, 1)
+		go func() { closed <- s.Close(t.Context()) }()
+		if got := parked.response(q, corr).(*kmsg.FetchResponse).Topics[0].Partitions[0]; got.ErrorCode != 0 || got.HighWatermark != 0 {
+			t.Fatalf("%+v", got)
+		}
+		idle.closed()
+		if err := <-closed; err != nil {
+			t.Fatal(err)
+		}
+		if d := time.Since(start); d != 0 {
+			t.Fatalf("close took %v", d)
+		}
+	})
 }
 
 func TestCloseLetsProducesUnderWayFinish(t *testing.T) {
