@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"testing"
 	"time"
 
@@ -100,13 +101,14 @@ func waitDurable(t testing.TB, l *Log, off int64) {
 
 func eventually(t testing.TB, ok func() bool) {
 	t.Helper()
-	limit := time.After(20 * time.Second)
+	limit := time.After(time.Minute)
 	tick := time.NewTicker(200 * time.Microsecond)
 	defer tick.Stop()
 	for !ok() {
 		select {
 		case <-limit:
-			t.Fatal("condition did not come true within 20 s")
+			all := make([]byte, 1<<20)
+			t.Fatalf("waited in vain, while\n%s", all[:runtime.Stack(all, true)])
 		case <-tick.C:
 		}
 	}
