@@ -29,7 +29,12 @@ func (m *Manager) carryOut(fx effect) {
 		m.peek(e, func() { m.post(evRolled{a.with(l.call(l.log.Roll))}) })
 	case fxAdvanceStart:
 		m.peek(e, func() {
-			m.post(evStarted{a.with(l.call(func() error { return l.log.AdvanceLogStart(e.offset) }))})
+			m.post(evStarted{a.with(l.call(func() error {
+				if !l.log.Leased() {
+					return errNoLease
+				}
+				return l.log.AdvanceLogStart(e.offset)
+			}))})
 		})
 	case fxSetRemoteEnd:
 		if !l.resigned.Load() {
@@ -90,10 +95,13 @@ func (a answer) with(err error) answer {
 // errResigned answers calls that came too late.
 var errResigned = errors.New("tier: leadership resigned")
 
-// errNoLease is returned when a claim or an upload is wanted while the cluster may
-// have given up on this broker: somebody else may lead by now, or the topic be
-// deleted, and what this broker puts into the bucket would be found by nobody.
-var errNoLease = errors.New("tier: the session with the controller has ended: nothing is claimed or uploaded before it is back")
+// errNoLease is returned when something is to be claimed, uploaded, committed or let
+// go while the cluster may have given up on this broker. Somebody else may lead by
+// now, or the topic be deleted, and what this broker puts into the bucket would be
+// found by nobody. Or retention may have been raised since: a leader that has had
+// nothing to commit yet fences nobody, so nobody but this rule keeps the one before
+// it from deleting by settings of yesterday.
+var errNoLease = errors.New("tier: the session with the controller has ended: nothing is put into the bucket or deleted before it is back")
 
 // call runs fn unless the leadership is over.
 func (l *Leadership) call(fn func() error) error {
@@ -191,6 +199,9 @@ func (m *Manager) claim(ctx context.Context, l *Leadership, e fxClaim, a answer)
 
 func (m *Manager) commit(ctx context.Context, l *Leadership, e fxCommit, a answer) {
 	state, err := within(m, ctx, e.timeoutMillis, func(ctx context.Context) (State, error) {
+		if !l.log.Leased() {
+			return State{}, errNoLease
+		}
 		if err := l.remote.Commit(ctx, e.edit); err != nil {
 			return State{}, err
 		}

@@ -69,9 +69,10 @@
 //     again or deleted.
 //   - Ends do not tell whether an archive and a log belong together (divergence.go):
 //     the leader epoch of the archive's last offset does.
-//   - Without a lease nothing is claimed or uploaded: what a leader puts there whose
-//     topic was deleted meanwhile would be found by nobody. What is uploaded already
-//     may be committed.
+//   - Without a lease nothing is claimed, uploaded or committed: what a leader puts
+//     there whose topic was deleted meanwhile would be found by nobody. Nor does the
+//     log start rise: the next leader may have had nothing to commit yet, so that
+//     nothing fences this one, whose retention may be of yesterday.
 //   - A topic's removal retires the manifest also where there is none yet. One whose
 //     manifest cannot be read waits for an operator, keeps everything, and is told
 //     (varve_tier_blockedremovals, /healthz, the log at each try).

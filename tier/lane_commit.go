@@ -162,7 +162,7 @@ func (p *partition) committed(c *core, cm *commitment, s State, now instant) {
 func (p *partition) commitFailed(c *core, cm *commitment, err error, now instant) {
 	p.callFailed(c, "commit", err, now)
 	p.claimed = false
-	if !errors.Is(err, ErrConflict) && !errors.Is(err, ErrTooManyMarked) {
+	if !errors.Is(err, ErrConflict) && !errors.Is(err, ErrTooManyMarked) && !errors.Is(err, errNoLease) {
 		p.doubt, p.unsettled = true, true
 	}
 	if errors.Is(err, ErrConflict) && cm.purge > 0 {

@@ -23,8 +23,9 @@ type Log interface {
 	// hides it for now, and nothing is done before the log can say.
 	EpochAt(offset int64) (epoch int32, below bool)
 	// Leased says whether the cluster cannot have given up on this broker yet. Who
-	// has no lease may have been replaced without a word: it neither claims a
-	// manifest nor begins an upload.
+	// has no lease may have been replaced without a word, and its settings may be of
+	// yesterday: it neither claims a manifest, nor begins an upload, nor commits, nor
+	// lets the log start rise.
 	Leased() bool
 	// SetRemoteEnd says that the archive holds every offset in
 	// [log start, end): local copies below end may go when local retention says

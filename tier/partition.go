@@ -568,7 +568,7 @@ func (e evStarted) apply(c *core, now instant) {
 	p.started = false
 	if e.err != nil {
 		p.startedAt = 0
-		p.startRest.fail(now.steady, c.rng)
+		p.startRest.failBy(e.err, now.steady, c.rng)
 		p.watch.fail("advance log start", "", e.err, now)
 	} else {
 		p.startRest.succeed()

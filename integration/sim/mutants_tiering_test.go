@@ -178,9 +178,15 @@ var tieringMutants = []focused{
 	}},
 	{"tier.TestLeaderWithoutALeasePutsNothing", []mutant{
 		{"a manifest is claimed without a lease", "T8, T18: who may have been replaced puts nothing into the bucket", "tier/carryout.go",
-			"		if !l.log.Leased() {", "		if false {"},
+			"		if !l.log.Leased() {\n			return State{}, errNoLease\n		}\n		if err := l.remote.Claim(", "		if err := l.remote.Claim("},
 		{"a segment is uploaded without a lease", "T8, T18: who may have been replaced puts nothing into the bucket", "tier/uploadcall.go",
 			"		if !l.log.Leased() {", "		if false {"},
+	}},
+	{"tier.TestLeaderWithoutALeaseDeletesNothing", []mutant{
+		{"retention is committed without a lease", "T8, T11: who may not know the settings deletes nothing", "tier/carryout.go",
+			"		if !l.log.Leased() {\n			return State{}, errNoLease\n		}\n		if err := l.remote.Commit(", "		if err := l.remote.Commit("},
+		{"the log start rises without a lease", "T8, T11: who may not know the settings deletes nothing", "tier/carryout.go",
+			"				if !l.log.Leased() {", "				if false {"},
 	}},
 	{"tier.TestJournalIsWrittenAnewAfterAFailedWrite", []mutant{
 		{"the journal goes on behind half a line", "T18: the tombstone is there to be read", "tier/journal.go",
