@@ -92,11 +92,16 @@ func (d *deafness) stop() {
 	d.at = img
 }
 
+// hear has the next life of the broker hear again.
+func (d *deafness) hear() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.at = nil
+}
+
 // start has the broker hear again, from the newest image on.
 func (d *deafness) start(m *Manager) {
-	d.mu.Lock()
-	d.at = nil
-	d.mu.Unlock()
+	d.hear()
 	m.image(nil, d.Metadata.Image())
 }
 
