@@ -159,7 +159,7 @@ var replicationMutants = []focused{
 	}},
 	{"hot.TestWhatIsBadBelowTheWatermarkIsNoTornTail", []mutant{
 		{"damage below the watermark is cut", "32: damage is no torn tail", "hot/recover.go",
-			"(r.next < r.state.highWatermark || r.log.store.sameBoot)", "r.log.store.sameBoot"},
+			"(r.next < r.state.highWatermark || r.log.store.inThisRun(keyOf(r.log.part)))", "r.log.store.inThisRun(keyOf(r.log.part))"},
 	}},
 	{"hot.TestDamageBelowAFooterIsQuarantinedNotCut", []mutant{
 		{"damage in a synced segment is cut", "32: damage is no torn tail", "hot/recover.go",
