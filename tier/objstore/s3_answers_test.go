@@ -177,7 +177,6 @@ func TestS3ConditionalPutThatTimesOutIsUnknown(t *testing.T) {
 	limit := 100 * time.Millisecond
 	err := put(limit)
 	for s.calls() == 0 { // a busy machine may not even have sent it by then
-		wantKind(t, err, objstore.ErrUnavailable)
 		limit *= 2
 		err = put(limit)
 	}
