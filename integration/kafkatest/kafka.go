@@ -5,7 +5,6 @@ package kafkatest
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,7 +60,7 @@ func Start(t testing.TB, clientsDir string, settings ...string) string {
 func StartBroker(t testing.TB, clientsDir string, settings ...string) *Broker {
 	t.Helper()
 	b := &Broker{t: t, jars: filepath.Join(clientsDir, "jars", "*"), dir: t.TempDir()}
-	port, controller := freePort(t), freePort(t)
+	port, controller := nodetest.FreePort(t), nodetest.FreePort(t)
 	b.Bootstrap = fmt.Sprintf("127.0.0.1:%d", port)
 	text := fmt.Sprintf(properties, port, controller, filepath.Join(b.dir, "data")) + strings.Join(settings, "\n") + "\n"
 	write(t, b.config(), text)
@@ -136,14 +135,4 @@ func write(t testing.TB, path, text string) {
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func freePort(t testing.TB) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }

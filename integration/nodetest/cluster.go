@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -117,38 +116,15 @@ func newCluster(t T, options ClusterOptions) *Cluster {
 	return &Cluster{t: t, options: options, nodes: map[int32]*Node{}, ports: map[int32]ports{}}
 }
 
-// portsOf chooses a node's ports once. They lie below those that the kernel
-// gives to outgoing connections, so that none is taken while its node is down.
+// portsOf chooses a node's ports once.
 func (c *Cluster) portsOf(id int32) ports {
 	p, ok := c.ports[id]
 	if ok {
 		return p
 	}
-	taken := map[int]bool{}
-	for _, other := range c.ports {
-		taken[other.kafka], taken[other.controller], taken[other.http] = true, true, true
-		taken[other.public] = true
-	}
-	free := func() int {
-		for range 1000 {
-			port := 10000 + rand.IntN(22000)
-			if taken[port] {
-				continue
-			}
-			l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-			if err != nil {
-				continue
-			}
-			l.Close()
-			taken[port] = true
-			return port
-		}
-		c.t.Fatal("no free port")
-		return 0
-	}
-	p = ports{kafka: free(), controller: free(), http: free()}
+	p = ports{kafka: FreePort(c.t), controller: FreePort(c.t), http: FreePort(c.t)}
 	if c.options.Public {
-		p.public = free()
+		p.public = FreePort(c.t)
 	}
 	c.ports[id] = p
 	return p
