@@ -29,9 +29,7 @@ func TestNearlyFullDiskRefusesWritesAndRecovers(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, 0); err != nil {
-			t.Errorf("unmount: %v", err)
-		}
+		nodetest.Eventually(t, 30*time.Second, "it is unmounted", func() error { return syscall.Unmount(dir, 0) })
 	})
 	t.Run("node", func(t *testing.T) { // its end stops the node before the unmount
 		n := nodetest.Start(t, dir, "--store", "file://"+t.TempDir(), "--set", fmt.Sprintf("varve.disk.reserve.bytes=%d", reserve))

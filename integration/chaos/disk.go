@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -44,8 +45,14 @@ func (d *disk) mount() error {
 	return nil
 }
 
+// unmount waits a while for who still has a file open there: a process that is
+// being started has what was open in this one when it was forked.
 func (d *disk) unmount() error {
 	err := unix.Unmount(d.at, 0)
+	for tries := 0; errors.Is(err, unix.EBUSY) && tries < 200; tries++ {
+		<-time.After(50 * time.Millisecond)
+		err = unix.Unmount(d.at, 0)
+	}
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, fs.ErrNotExist) { // not mounted
 		return nil
 	}
