@@ -31,7 +31,7 @@ var notSettings = map[string]bool{"VARVE_BOOTSTRAP": true, "VARVE_HTTP": true}
 var testVariables = map[string]bool{
 	"VARVE_LONG": true, "VARVE_S3_TEST": true, "VARVE_CLIENTS": true, "VARVE_CLIENTS_BOOTSTRAP": true, "VARVE_EVENTS": true,
 	"VARVE_STORE": true, "VARVE_CI_CACHE": true, "VARVE_META_KILL_DIR": true, "VARVE_OBJSTORE_CHILD": true, "VARVE_PARITY_SELF": true,
-	"VARVE_SEED": true, "VARVE_MUTANTS": true,
+	"VARVE_SEED": true, "VARVE_MUTANT": true,
 }
 
 // serviceLink matches what Kubernetes puts into every container's environment

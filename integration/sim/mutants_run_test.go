@@ -1,11 +1,9 @@
 package sim
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -40,101 +38,109 @@ func allMutants() []underTest {
 	return all
 }
 
-// TestEveryMutantTurnsItsTestRed builds a test with each mutant in place of its
-// line and runs it. Without VARVE_LONG=1 it only sees to it that each line is
-// still there to be broken. VARVE_MUTANTS=1/2 runs every second of those that a
-// focused test notices, 2/2 the others.
+// TestEveryMutantTurnsItsTestRed runs a test with each mutant in place of its
+// line. Without VARVE_LONG=1 it only sees to it that each line is still there to
+// be broken.
 func TestEveryMutantTurnsItsTestRed(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	part := chosen(t)
+	beds, dir := map[string]*bed{}, t.TempDir()
 	for i, m := range allMutants() {
+		n := i + 1
 		t.Run(m.name, func(t *testing.T) {
-			overlay := m.overlay(t, root)
-			if os.Getenv("VARVE_LONG") == "" || m.test != "" && !part(i) {
+			m.check(t, root)
+			if os.Getenv("VARVE_LONG") == "" {
 				return
 			}
-			t.Parallel()
-			out, err := m.run(t, root, overlay)
+			folder, _ := m.command()
+			b := beds[folder]
+			if b == nil {
+				b = newBed(folder)
+				beds[folder] = b
+			}
+			b.mutants[n] = m
+			t.Parallel() // goes on when every bed has all of its mutants
+			b.once.Do(func() { b.program, b.err = b.build(root, filepath.Join(dir, strings.ReplaceAll(folder, "/", "-"))) })
+			if b.err != nil {
+				t.Fatal(b.err)
+			}
+			program := b.program
+			if b.alone[n] {
+				program = m.build(t, root)
+			}
+			out, err := m.run(t, root, program, n)
 			if err == nil {
 				t.Fatalf("nothing noticed it; rule %s, %s:\n%s", m.rule, m.file, out)
 			}
-			marks := []string{": seed "} // of a simulation
-			if m.test != "" {
-				marks = []string{fmt.Sprintf("--- FAIL: %s ", m.test[strings.LastIndexByte(m.test, '.')+1:]), "panic: "}
-			}
-			verdict := ""
-			for line := range strings.Lines(out) {
-				if slices.ContainsFunc(marks, func(mark string) bool { return strings.Contains(line, mark) }) {
-					verdict = strings.TrimSpace(line)
-					break
-				}
-			}
-			if verdict == "" {
-				t.Fatalf("it fails, and not by a broken rule:\n%s", out)
-			}
-			t.Logf("%s: %s", m.rule, verdict)
+			t.Logf("%s: %s", m.rule, m.verdict(t, out))
 		})
 	}
 }
 
-// chosen reads VARVE_MUTANTS: which part of the focused mutants is run.
-func chosen(t *testing.T) func(i int) bool {
-	text := os.Getenv("VARVE_MUTANTS")
-	if text == "" {
-		return func(int) bool { return true }
+// verdict is the line by which the test says that it has found the mutant.
+func (m underTest) verdict(t *testing.T, out string) string {
+	marks := []string{": seed "} // of a simulation
+	if m.test != "" {
+		marks = []string{fmt.Sprintf("--- FAIL: %s ", m.test[strings.LastIndexByte(m.test, '.')+1:]), "panic: "}
 	}
-	var part, parts int
-	if _, err := fmt.Sscanf(text, "%d/%d", &part, &parts); err != nil || part < 1 || part > parts {
-		t.Fatalf("VARVE_MUTANTS is %q, want a part such as 1/2", text)
+	for line := range strings.Lines(out) {
+		if slices.ContainsFunc(marks, func(mark string) bool { return strings.Contains(line, mark) }) {
+			return strings.TrimSpace(line)
+		}
 	}
-	return func(i int) bool { return i%parts == part-1 }
+	t.Fatalf("it fails, and not by a broken rule:\n%s", out)
+	return ""
 }
 
-// overlay writes the mutant's file, and what tells go of it.
-func (m mutant) overlay(t *testing.T, root string) string {
-	path := filepath.Join(root, m.file)
-	text, err := os.ReadFile(path)
+// in puts the mutant into its file.
+func (m mutant) in(text string) string { return strings.Replace(text, m.line, m.bad, 1) }
+
+// check sees to it that the line is there once.
+func (m mutant) check(t *testing.T, root string) {
+	text, err := os.ReadFile(filepath.Join(root, m.file))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if n := strings.Count(string(text), m.line); n != 1 {
 		t.Fatalf("%s has the line %d times: %s", m.file, n, m.line)
 	}
-	dir := t.TempDir()
-	broken := filepath.Join(dir, "mutant.go")
-	if err := os.WriteFile(broken, []byte(strings.Replace(string(text), m.line, m.bad, 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {path: broken}})
+}
+
+// build builds the mutant's test with nothing else in it.
+func (m underTest) build(t *testing.T, root string) (program string) {
+	file := filepath.Join(root, m.file)
+	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(config, overlay, 0o600); err != nil {
+	dir := t.TempDir()
+	broken := filepath.Join(dir, "mutant.go")
+	if err := os.WriteFile(broken, []byte(m.in(string(text))), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return config
+	folder, _ := m.command()
+	program = filepath.Join(dir, "mutant.test")
+	if err := buildWith(root, folder, map[string]string{file: broken}, program); err != nil {
+		t.Fatal(err)
+	}
+	return program
 }
 
-// run builds the mutant's test and runs it.
-func (m underTest) run(t *testing.T, root, overlay string) (string, error) {
-	where, args := m.command()
-	binary := filepath.Join(filepath.Dir(overlay), "mutant.test")
-	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-ldflags=-s -w", "-overlay", overlay, "-o", binary, "./"+where)
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	test := exec.CommandContext(t.Context(), binary, args...)
-	test.Dir = filepath.Join(root, where)
+// run runs the mutant's test.
+func (m underTest) run(t *testing.T, root, program string, n int) (string, error) {
+	folder, args := m.command()
+	test := exec.CommandContext(t.Context(), program, args...)
+	test.Dir = filepath.Join(root, folder)
 	// A test that panics or is out of time leaves its directories behind: they are this test's, which removes them.
-	test.Env = append(test.Environ(), "TMPDIR="+filepath.Dir(overlay))
+	test.Env = append(test.Environ(), "TMPDIR="+t.TempDir(), fmt.Sprintf("%s=%d", mutantVariable, n))
 	out, err := test.CombinedOutput()
 	return string(out), err
 }
+
+// clusterFolder has the cluster's simulation.
+const clusterFolder = "integration/sim"
 
 // command is the folder of the test's package, and what its binary is told. Who
 // steps over a broken rule may well wait for ever: a focused test has a minute.
@@ -154,5 +160,5 @@ func (m underTest) command() (folder string, args []string) {
 	if strings.HasPrefix(m.file, "tier/") {
 		worlds, steps = "tiered", "2000000"
 	}
-	return path.Join("integration", "sim"), []string{"-test.run", "SimulatedCluster", "-sim.steps", steps, "-sim.explain=false", "-sim.worlds=" + worlds}
+	return clusterFolder, []string{"-test.run", "SimulatedCluster", "-sim.steps", steps, "-sim.explain=false", "-sim.worlds=" + worlds}
 }
