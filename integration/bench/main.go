@@ -43,7 +43,7 @@ var (
 	out    = flag.String("out", "bench.jsonl", "every run, one JSON line each; runs are added to what is there")
 	report = flag.Bool("report", false, "only print the table of -out")
 	parts  = flag.String("parts", "warm,cold,scale", "what to measure")
-	only   = flag.String("systems", "", "groups and transactions: only systems whose names begin with one of these, comma separated")
+	only   = flag.String("systems", "", "groups, transactions, failover, idle: only systems whose names begin with one of these, comma separated")
 	dir    = flag.String("dir", "", "where data is put; its disk is what is measured (default: a temporary directory)")
 )
 

@@ -101,6 +101,8 @@ var bars = []bar{
 	{title: "the same, Kafka", run: "idle-3000", system: "kafka", figure: "cpu_percent"},
 	{title: "3,000 idle partitions, RF 3: bytes/s between brokers", run: "idle-3000", system: "varve3", figure: "bytes_per_s"},
 	{title: "the same, Kafka", run: "idle-3000", system: "kafka", figure: "bytes_per_s"},
+	{title: "3,000 idle partitions, RF 3: packets/s between brokers", run: "idle-3000", system: "varve3", figure: "packets_per_s"},
+	{title: "the same, Kafka", run: "idle-3000", system: "kafka", figure: "packets_per_s"},
 	{title: "empty replica of a 5 GiB tiered partition: MiB over the network", run: "empty-replica", system: "varve3", figure: "copied_mib"},
 	{title: "the same ÷ what the leader has on local disk", run: "empty-replica", system: "varve3", figure: "copied_per_local"},
 }
