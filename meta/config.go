@@ -33,7 +33,7 @@ type Config struct {
 
 	// Heartbeat is the quorum's measure of time: a voter that knows of no leader
 	// stands for election after once to twice this, one whose leader is silent
-	// after 1.4 times this, and a leader is heard from every 0.28 to 0.56 times
+	// after 1.6 times this, and a leader is heard from every 0.28 to 0.56 times
 	// this (pulse.go). Zero means 500 ms. A quorum of one has nobody to wait for.
 	Heartbeat time.Duration
 	// SnapshotEntries and SnapshotBytes bound what the log may hold beyond the

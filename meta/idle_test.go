@@ -237,11 +237,14 @@ func TestASilentLeaderIsReplacedWithinASecond(t *testing.T) {
 			p.cutOff(old.address())
 			began := time.Now()
 			waitFor(t, func() bool { return rest[0].IsController() || rest[1].IsController() })
-			if took := time.Since(began); took > 900*time.Millisecond {
+			if old.IsController() {
+				t.Error("two lead")
+			}
+			t.Logf("another led after %v", time.Since(began))
+			if took := time.Since(began); took > time.Second {
 				t.Errorf("another led after %v", took)
 			}
 			onLeader(t, rest, func(n *Node) error { return n.alterGroup("a") })
-			waitFor(t, func() bool { return !old.IsController() })
 			p.heal()
 			waitFor(t, func() bool { return old.Image().ControllerID == rest[0].Image().ControllerID })
 			agree(t, nodes, 1)

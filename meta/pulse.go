@@ -19,9 +19,11 @@ import (
 
 // pulseConfig has its times, which derive from Config.Heartbeat.
 type pulseConfig struct {
-	// Silence is how long a leader may be silent, and for how long it may have
-	// heard from no majority.
+	// Silence is how long a leader may be silent.
 	Silence time.Duration
+	// Lease is for how long a leader may have heard from no majority. It is less
+	// than Silence: who is cut off gives up before another is elected.
+	Lease time.Duration
 	// Leading is raft's heartbeat timeout while a node leads without trouble:
 	// there is a heartbeat after a tenth of it to a fifth.
 	Leading time.Duration
@@ -39,7 +41,8 @@ type pulseConfig struct {
 
 func newPulseConfig(heartbeat time.Duration) pulseConfig {
 	return pulseConfig{
-		Silence: heartbeat * 7 / 5,
+		Silence: heartbeat * 8 / 5,
+		Lease:   heartbeat * 7 / 5,
 		Leading: heartbeat * 14 / 5,
 		Alone:   heartbeat,
 		Turn:    heartbeat / 5,
@@ -51,7 +54,7 @@ func newPulseConfig(heartbeat time.Duration) pulseConfig {
 func (c pulseConfig) raftTimeouts(rc *raft.Config) {
 	rc.HeartbeatTimeout = c.Silence
 	rc.ElectionTimeout = c.Silence + nudge
-	rc.LeaderLeaseTimeout = c.Silence // nothing is decided on the lease alone
+	rc.LeaderLeaseTimeout = c.Lease // nothing is decided on it alone
 }
 
 // nudge is by how much raft's heartbeat timeout is raised and lowered again: when
@@ -89,7 +92,7 @@ func (p *pulse) step(v pulseView, now time.Time) (timeout time.Duration, look bo
 		if trouble := v.Troubled.Add(p.cfg.Trouble); v.Troubled.IsZero() || !now.Before(trouble) {
 			timeout = p.cfg.Leading
 		} else {
-			next = trouble
+			timeout, next = p.cfg.Lease, trouble // the least that raft takes
 		}
 	case v.State != raft.Follower || !v.Votes:
 	case v.Leader == "":

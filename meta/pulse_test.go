@@ -22,14 +22,14 @@ func TestThePulseOfEachState(t *testing.T) {
 		next    time.Duration
 	}{
 		{"a leader", pulseView{State: raft.Leader, Leader: "1", Votes: true}, cfg.Leading, false, cfg.Silence},
-		{"a leader whose heartbeat failed", pulseView{State: raft.Leader, Leader: "1", Votes: true, Troubled: ago(500)}, cfg.Silence, false, 1500 * time.Millisecond},
+		{"a leader whose heartbeat failed", pulseView{State: raft.Leader, Leader: "1", Votes: true, Troubled: ago(500)}, cfg.Lease, false, 1500 * time.Millisecond},
 		{"a leader whose heartbeat failed a while ago", pulseView{State: raft.Leader, Leader: "1", Votes: true, Troubled: ago(2000)}, cfg.Leading, false, cfg.Silence},
 		{"a candidate", pulseView{State: raft.Candidate, Votes: true}, cfg.Silence, false, cfg.Silence},
 		{"an observer whose leader is silent", pulseView{State: raft.Follower, Leader: "1", Contact: ago(5000)}, cfg.Silence, false, cfg.Silence},
-		{"a follower", follower(ago(200), 0), cfg.Silence, false, 500 * time.Millisecond},
-		{"the first whose leader is silent", follower(ago(700), 0), cfg.Silence, true, cfg.Silence},
-		{"the second whose leader is silent", follower(ago(700), 1), cfg.Silence, false, 100 * time.Millisecond},
-		{"the second in its turn", follower(ago(800), 1), cfg.Silence, true, cfg.Silence},
+		{"a follower", follower(ago(200), 0), cfg.Silence, false, 600 * time.Millisecond},
+		{"the first whose leader is silent", follower(ago(800), 0), cfg.Silence, true, cfg.Silence},
+		{"the second whose leader is silent", follower(ago(800), 1), cfg.Silence, false, 100 * time.Millisecond},
+		{"the second in its turn", follower(ago(900), 1), cfg.Silence, true, cfg.Silence},
 	} {
 		p := pulse{cfg: cfg}
 		timeout, look, next := p.step(test.view, now)
