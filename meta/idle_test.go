@@ -240,7 +240,6 @@ func TestASilentLeaderIsReplacedWithinASecond(t *testing.T) {
 			if old.IsController() {
 				t.Error("two lead")
 			}
-			t.Logf("another led after %v", time.Since(began))
 			if took := time.Since(began); took > time.Second {
 				t.Errorf("another led after %v", took)
 			}
