@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -33,15 +32,12 @@ const (
 	keyConsumerRegex       int16 = 16
 )
 
-// consumerKey is a key of a group and, where the kind has one, of a member or expression.
-func consumerKey(kind int16, group, of string) []byte {
-	b := kbin.AppendString(kbin.AppendInt16(nil, kind), group)
-	switch kind {
-	case keyConsumerGroup, keyConsumerTargetEpoch:
-		return b
-	}
-	return kbin.AppendString(b, of)
+// ofConsumerMember says whether keys of that kind name a member, or an expression.
+func ofConsumerMember(kind int16) bool {
+	return kind != keyConsumerGroup && kind != keyConsumerTargetEpoch
 }
+
+func consumerKey(kind int16, group, of string) []byte { return consumerRecords.key(kind, group, of) }
 
 func consumerRegexKey(group, text string) []byte { return consumerKey(keyConsumerRegex, group, text) }
 
@@ -256,48 +252,12 @@ func (f *fields) end() error {
 	return nil
 }
 
-// replayConsumer applies a record of a consumer group.
-func (c *core) replayConsumer(key, value []byte) error {
-	kind := int16(binary.BigEndian.Uint16(key))
-	k := readFields(key[2:])
-	name, of := k.String(), ""
-	if kind != keyConsumerGroup && kind != keyConsumerTargetEpoch {
-		of = k.String()
-	}
-	if err := k.end(); err != nil {
-		return err
-	}
-	v := readFields(value)
-	if value != nil {
-		if version := v.Int16(); version != 0 {
-			return fmt.Errorf("%w: consumer group value of version %d", ErrCorrupt, version)
-		}
-	}
-	g := c.group(name)
-	if value == nil {
-		if g != nil && g.consumer != nil {
-			g.consumer.unwrite(kind, of)
-			if kind == keyConsumerGroup {
-				g.consumer = nil
-			}
-			c.settle(g)
-		}
-		return nil
-	}
-	apply, err := readConsumer(kind, of, v)
-	if err != nil {
-		return err
-	}
-	if g == nil || g.consumer == nil {
-		bare := newGroup(name, -1)
-		bare.consumer = newConsumerGroup(-1)
-		if g != nil {
-			bare.offsets, bare.txns = g.offsets, g.txns
-		}
-		c.groups[name], g = bare, bare
-	}
-	apply(g.consumer)
-	return nil
+// consumerRecords are the records of consumer groups.
+var consumerRecords = protocolRecords[consumerGroup]{
+	kind: ConsumerGroup, named: ofConsumerMember,
+	in: func(g *group) **consumerGroup { return &g.consumer }, fresh: func() *consumerGroup { return newConsumerGroup(-1) },
+	read: readConsumer, unwrite: (*consumerGroup).unwrite,
+	gone: func(_ *consumerGroup, kind int16) bool { return kind == keyConsumerGroup },
 }
 
 // readConsumer reads a value; what it returns puts that into a group.
@@ -335,12 +295,7 @@ func readConsumer(kind int16, of string, v *fields) (apply func(*consumerGroup),
 			g.put(m)
 		}
 	case keyConsumerTargetEpoch:
-		epoch, at := v.Int32(), int64(0)
-		v.tags(func(tag uint32, b *fields) {
-			if tag == 0 {
-				at = b.Int64()
-			}
-		})
+		epoch, at := v.targetEpoch()
 		apply = func(g *consumerGroup) { g.targetEpoch, g.targetAt = epoch, at }
 	case keyConsumerTarget:
 		a := v.assignment()

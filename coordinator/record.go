@@ -113,11 +113,11 @@ func (c *core) replay(producer int64, key, value []byte) error {
 	case version == keyGroup:
 		return c.replayGroup(key, value)
 	case version >= keyShareMember && version <= keyShareTopics:
-		return c.replayShare(key, value)
+		return shareRecords.replay(c, key, value)
 	case version == keyConsumerGroup, version >= keyConsumerMember && version <= keyConsumerCurrent, version == keyConsumerRegex:
-		return c.replayConsumer(key, value)
+		return consumerRecords.replay(c, key, value)
 	case version >= keyStreamsGroup && version <= keyStreamsTopology && version != keyStreamsRetired:
-		return c.replayStreams(key, value)
+		return streamsRecords.replay(c, key, value)
 	}
 	return nil
 }

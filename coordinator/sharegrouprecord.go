@@ -1,8 +1,6 @@
 package coordinator
 
 import (
-	"encoding/binary"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -38,11 +36,7 @@ func ofShareMember(kind int16) bool {
 }
 
 func shareGroupKey(kind int16, group, member string) []byte {
-	b := kbin.AppendString(kbin.AppendInt16(nil, kind), group)
-	if ofShareMember(kind) {
-		b = kbin.AppendString(b, member)
-	}
-	return b
+	return shareRecords.key(kind, group, member)
 }
 
 func shareMemberRecord(group string, m *shareMember) record {
@@ -57,11 +51,7 @@ func shareGroupRecord(group string, g *shareGroup) record {
 }
 
 func shareTargetEpochRecord(group string, epoch int32, at int64) record {
-	b := kbin.AppendInt32(kbin.AppendInt16(nil, 0), epoch)
-	if at == 0 {
-		return record{key: shareGroupKey(keyShareTargetEpoch, group, ""), value: kbin.AppendUvarint(b, 0)}
-	}
-	return record{key: shareGroupKey(keyShareTargetEpoch, group, ""), value: appendTag(kbin.AppendUvarint(b, 1), 0, at)}
+	return record{key: shareGroupKey(keyShareTargetEpoch, group, ""), value: appendTargetEpoch(epoch, at)}
 }
 
 func shareTargetRecord(group, member string, a assignment) record {
@@ -116,42 +106,12 @@ func (g *shareGroup) tombstones(group string) (list []record) {
 	return list
 }
 
-// replayShare applies a record of a share group.
-func (c *core) replayShare(key, value []byte) error {
-	kind := int16(binary.BigEndian.Uint16(key))
-	k := readFields(key[2:])
-	name, of := k.String(), ""
-	if ofShareMember(kind) {
-		of = k.String()
-	}
-	if err := k.end(); err != nil {
-		return err
-	}
-	g := c.group(name)
-	if value == nil {
-		if g != nil && g.share != nil {
-			if g.share.unwrite(kind, of); !g.share.written() {
-				g.share = nil
-			}
-			c.settle(g)
-		}
-		return nil
-	}
-	v := readFields(value)
-	if version := v.Int16(); version != 0 {
-		return fmt.Errorf("%w: share group value of version %d", ErrCorrupt, version)
-	}
-	apply, err := readShare(kind, of, v)
-	if err != nil {
-		return err
-	}
-	if g == nil || g.share == nil {
-		g = newGroup(name, -1)
-		g.share = newShareGroup()
-		c.groups[name] = g
-	}
-	apply(g.share)
-	return nil
+// shareRecords are the records of share groups. One is gone when nothing of it is written any more.
+var shareRecords = protocolRecords[shareGroup]{
+	kind: ShareGroup, named: ofShareMember,
+	in: func(g *group) **shareGroup { return &g.share }, fresh: newShareGroup,
+	read: readShare, unwrite: (*shareGroup).unwrite,
+	gone: func(g *shareGroup, _ int16) bool { return !g.written() },
 }
 
 // readShare reads a value; what it returns puts that into a group.
@@ -171,12 +131,7 @@ func readShare(kind int16, of string, v *fields) (apply func(*shareGroup), err e
 		epoch, hash := v.Int32(), v.Int64()
 		apply = func(g *shareGroup) { g.epoch, g.hash = epoch, hash }
 	case keyShareTargetEpoch:
-		epoch, at := v.Int32(), int64(0)
-		v.tags(func(tag uint32, b *fields) {
-			if tag == 0 {
-				at = b.Int64()
-			}
-		})
+		epoch, at := v.targetEpoch()
 		return func(g *shareGroup) { g.targetEpoch, g.targetAt = epoch, at }, v.end()
 	case keyShareTarget:
 		a := v.assignment()

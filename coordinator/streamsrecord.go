@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -41,13 +40,8 @@ func ofStreamsMember(kind int16) bool {
 	return kind == keyStreamsMember || kind == keyStreamsTarget || kind == keyStreamsCurrent
 }
 
-// streamsKey is a key of a group and, where the kind has one, of a member.
 func streamsKey(kind int16, group, member string) []byte {
-	b := kbin.AppendString(kbin.AppendInt16(nil, kind), group)
-	if ofStreamsMember(kind) {
-		b = kbin.AppendString(b, member)
-	}
-	return b
+	return streamsRecords.key(kind, group, member)
 }
 
 // appendField appends a tagged field.
@@ -88,13 +82,7 @@ func streamsMemberRecord(group string, m *streamsMember) record {
 }
 
 func streamsTargetEpochRecord(group string, epoch int32, at int64) record {
-	b := kbin.AppendInt32(kbin.AppendInt16(nil, 0), epoch)
-	if at == 0 {
-		b = kbin.AppendUvarint(b, 0)
-	} else {
-		b = appendTag(kbin.AppendUvarint(b, 1), 0, at)
-	}
-	return record{key: streamsKey(keyStreamsTargetEpoch, group, ""), value: b}
+	return record{key: streamsKey(keyStreamsTargetEpoch, group, ""), value: appendTargetEpoch(epoch, at)}
 }
 
 func streamsTargetRecord(group, member string, s taskSets) record {
@@ -265,46 +253,12 @@ func (f *fields) internal() []InternalTopic {
 	return list
 }
 
-// replayStreams applies a record of a streams group.
-func (c *core) replayStreams(key, value []byte) error {
-	kind := int16(binary.BigEndian.Uint16(key))
-	k := readFields(key[2:])
-	name, member := k.String(), ""
-	if ofStreamsMember(kind) {
-		member = k.String()
-	}
-	if err := k.end(); err != nil {
-		return err
-	}
-	g := c.group(name)
-	if value == nil {
-		if g != nil && g.streams != nil {
-			g.streams.unwrite(kind, member)
-			if kind == keyStreamsGroup {
-				g.streams = nil
-			}
-			c.settle(g)
-		}
-		return nil
-	}
-	v := readFields(value)
-	if version := v.Int16(); version != 0 {
-		return fmt.Errorf("%w: streams group value of version %d", ErrCorrupt, version)
-	}
-	apply, err := readStreams(kind, member, v)
-	if err != nil {
-		return err
-	}
-	if g == nil || g.streams == nil {
-		bare := newGroup(name, -1)
-		bare.streams = newStreamsGroup()
-		if g != nil {
-			bare.offsets, bare.txns = g.offsets, g.txns
-		}
-		c.groups[name], g = bare, bare
-	}
-	apply(g.streams)
-	return nil
+// streamsRecords are the records of streams groups.
+var streamsRecords = protocolRecords[streamsGroup]{
+	kind: StreamsGroup, named: ofStreamsMember,
+	in: func(g *group) **streamsGroup { return &g.streams }, fresh: newStreamsGroup,
+	read: readStreams, unwrite: (*streamsGroup).unwrite,
+	gone: func(_ *streamsGroup, kind int16) bool { return kind == keyStreamsGroup },
 }
 
 // readStreams reads a value; what it returns puts that into a group.
@@ -321,12 +275,7 @@ func readStreams(kind int16, member string, v *fields) (apply func(*streamsGroup
 			g.put(m)
 		}
 	case keyStreamsTargetEpoch:
-		epoch, at := v.Int32(), int64(0)
-		v.tags(func(tag uint32, b *fields) {
-			if tag == 0 {
-				at = b.Int64()
-			}
-		})
+		epoch, at := v.targetEpoch()
 		apply = func(g *streamsGroup) { g.targetEpoch, g.assigned = epoch, at }
 	case keyStreamsTarget:
 		s := v.taskSets()
