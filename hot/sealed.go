@@ -2,6 +2,7 @@ package hot
 
 import (
 	"errors"
+	"fmt"
 	"io"
 
 	"github.com/varvelog/varve/hot/batch"
@@ -276,6 +277,46 @@ func (s *Segment) ProducerSnapshot() ([]byte, error) {
 		return nil, err
 	}
 	return ps.encode(s.end), nil
+}
+
+// ProducersAt is ProducerSnapshot for an offset within the segment. It holds nothing up:
+// what changes meanwhile is an error.
+func (s *Segment) ProducersAt(offset int64) ([]byte, error) {
+	l := s.log
+	switch {
+	case offset == s.end:
+		return s.ProducerSnapshot()
+	case offset <= s.seg.base || offset > s.end:
+		return nil, fmt.Errorf("producers at offset %d of the segment [%d, %d): %w", offset, s.seg.base, s.end, ErrOffsetOutOfRange)
+	case l.Incomplete():
+		return nil, errLacks
+	}
+	b, err := (&Segment{log: l, end: s.seg.base}).ProducerSnapshot()
+	if err != nil {
+		return nil, err
+	}
+	ps, _, err := decodeSnapshot(b)
+	if err != nil {
+		return nil, err
+	}
+	err = l.walkSegment(s.seg, s.seg.base, offset, func(b batch.Batch) error {
+		if !b.HasProducer() {
+			return nil
+		}
+		m, err := markerOf(b)
+		if err == nil {
+			ps.apply(b, m, 0)
+		}
+		return err
+	})
+	if err == nil && l.Incomplete() {
+		err = errLacks
+	}
+	if err != nil {
+		return nil, err
+	}
+	ps.heard(l.store.now())
+	return ps.encode(offset), nil
 }
 
 // Lineage is the part of the leader-epoch chain that covers the segment.

@@ -76,6 +76,12 @@ var (
 	deleteRequests = counter("kafka_server_brokertopicmetrics_remotedeleterequests_total", "Object deletions begun.", "topic")
 	deleteErrors   = counter("kafka_server_brokertopicmetrics_remotedeleteerrors_total", "Object deletions failed.", "topic")
 	orphans        = counter("varve_tier_orphans_total", "Unreferenced objects removed.", "topic")
+	scrubReads     = counter("varve_tier_scrubrequests_total", "Requests that read objects to compare their checksums.", "topic")
+	scrubRead      = counter("varve_tier_scrubbytes_total", "Bytes of objects that were read to compare their checksums, as stored.", "topic")
+	archivePasses  = counter("varve_tier_scrubpasses_total", "Partitions of which every object was read to compare its checksum.", "topic")
+	foundDamaged   = counter("varve_tier_damagedfound_total", "Objects that were found missing or other than they were put; the log names each.", "topic")
+	mended         = counter("varve_tier_mended_total", "Missing or damaged objects that were put anew from local disk.", "topic")
+	damagedObjects = gauge("varve_tier_damagedobjects", "Objects of a topic that are known to be missing or damaged: varve segments names them.", "topic")
 	copyLagBytes   = gauge("kafka_server_brokertopicmetrics_remotecopylagbytes", "Local bytes of a topic that are not in the bucket.", "topic")
 	copyLagSegs    = gauge("kafka_server_brokertopicmetrics_remotecopylagsegments", "Sealed segments of a topic that are not in the bucket.", "topic")
 	atRisk         = gauge("varve_tier_atriskseconds", "How long the oldest record that is only on local disk has waited, by topic.", "topic")
@@ -268,6 +274,11 @@ func (r *rooms) tiering(ch chan<- prometheus.Metric) {
 		deleteRequests.send(ch, float64(c.DeleteRequests), topic)
 		deleteErrors.send(ch, float64(c.DeleteErrors), topic)
 		orphans.send(ch, float64(c.Orphans), topic)
+		scrubReads.send(ch, float64(c.ScrubRequests), topic)
+		scrubRead.send(ch, float64(c.ScrubBytes), topic)
+		archivePasses.send(ch, float64(c.ScrubPasses), topic)
+		foundDamaged.send(ch, float64(c.FoundDamaged), topic)
+		mended.send(ch, float64(c.Mended), topic)
 	}
 	lags := map[string]lag{}
 	halted := 0
@@ -276,6 +287,7 @@ func (r *rooms) tiering(ch chan<- prometheus.Metric) {
 		l.bytes += st.LagBytes
 		l.segments += int64(st.LagSegments)
 		l.marked += int64(st.Marked)
+		l.damaged += int64(len(st.Damaged))
 		l.seconds = max(l.seconds, st.AtRiskSeconds)
 		lags[st.Partition.Topic] = l
 		if st.Stuck {
@@ -286,6 +298,7 @@ func (r *rooms) tiering(ch chan<- prometheus.Metric) {
 		copyLagBytes.send(ch, float64(l.bytes), topic)
 		copyLagSegs.send(ch, float64(l.segments), topic)
 		deleteLag.send(ch, float64(l.marked), topic)
+		damagedObjects.send(ch, float64(l.damaged), topic)
 		atRisk.send(ch, l.seconds, topic)
 	}
 	stuck.send(ch, float64(halted))
@@ -329,7 +342,7 @@ func (r *rooms) archive(ch chan<- prometheus.Metric) {
 
 // lag is how far a topic's offload is behind.
 type lag struct {
-	marked          int64
+	marked, damaged int64
 	bytes, segments int64
 	seconds         float64
 }

@@ -31,6 +31,7 @@ type Segment struct {
 	MaxTimestamp *int64 `json:"maxTimestamp,omitempty"` // milliseconds
 	Modified     int64  `json:"modified"`               // milliseconds
 	Key          string `json:"key,omitempty"`          // of the object
+	Fault        string `json:"fault,omitempty"`        // of the object: "missing", "wrong size" or "wrong bytes", as far as the leader knows
 }
 
 // segments lists what is where. Only partitions that this node holds are in
@@ -79,7 +80,7 @@ func (s *Server) segments(w http.ResponseWriter, r *http.Request) {
 
 func segmentOf(p replica.SegmentPlace) Segment {
 	seg := Segment{Base: p.Base, End: p.End, Sealed: p.Sealed, Damaged: p.Damaged, Bytes: p.Bytes,
-		StoredBytes: p.StoredBytes, Modified: p.Modified, Key: p.Key}
+		StoredBytes: p.StoredBytes, Modified: p.Modified, Key: p.Key, Fault: p.Fault}
 	switch {
 	case p.Local && p.Remote:
 		seg.Where = "both"

@@ -96,6 +96,8 @@ type SegmentPlace struct {
 	Sealed        bool
 	Damaged       bool   // the local copy is quarantined
 	Key           string // of the object, when it is in the bucket
+	// Fault is what is known to be wrong with the object: "missing", "wrong size" or "wrong bytes". Only the partition's leader knows.
+	Fault string
 }
 
 // Segments lists every segment of the log in offset order. It may read the bucket. Should the archive be unreachable, the
@@ -117,6 +119,7 @@ func (p *Partition) Segments(ctx context.Context) ([]SegmentPlace, error) {
 		for i, s := range list {
 			at[s.Base] = i
 		}
+		faults := p.faults()
 		err = p.remote.Segments(ctx, p.log.Offsets().LogStart, func(s tier.RemoteSegment) bool {
 			i, ok := at[s.ID.Base]
 			if !ok || list[i].End != s.End {
@@ -125,6 +128,7 @@ func (p *Partition) Segments(ctx context.Context) ([]SegmentPlace, error) {
 			}
 			list[i].Remote = true
 			list[i].StoredBytes, list[i].MinTimestamp, list[i].Key = s.StoredBytes, s.MinTimestamp, p.remote.Key(s.ID)
+			list[i].Fault = faults[list[i].Key]
 			return true
 		})
 		if errors.Is(err, tier.ErrNotTiered) || errors.Is(err, tier.ErrBelowStart) {
@@ -133,6 +137,19 @@ func (p *Partition) Segments(ctx context.Context) ([]SegmentPlace, error) {
 	}
 	slices.SortStableFunc(list, func(a, b SegmentPlace) int { return cmp.Compare(a.Base, b.Base) })
 	return list, err
+}
+
+// faults is what the tier manager knows to be wrong with the partition's objects, by their keys.
+func (p *Partition) faults() map[string]string {
+	if p.m.deps.Tier == nil {
+		return nil
+	}
+	s, _ := p.m.deps.Tier.PartitionStatus(p.id)
+	faults := make(map[string]string, len(s.Damaged))
+	for _, d := range s.Damaged {
+		faults[d.Key] = d.Fault.String()
+	}
+	return faults
 }
 
 // ProducerState is what a partition knows of one producer.

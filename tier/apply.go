@@ -42,7 +42,7 @@ func applyEdit(m *manifest, e *Edit, id uint64, load func(pageRef) (*page, error
 	}
 	ed.m.leaderEpoch = e.LeaderEpoch
 	ed.m.sequence++
-	for _, step := range []func() error{ed.purge, ed.add, ed.replace, ed.advance, ed.drop, ed.mark, ed.reset, ed.cut} {
+	for _, step := range []func() error{ed.purge, ed.add, ed.replace, ed.renew, ed.advance, ed.drop, ed.mark, ed.reset, ed.cut} {
 		if err := step(); err != nil {
 			return nil, nil, err
 		}
@@ -179,10 +179,36 @@ func (ed *editor) replace() error {
 		return err
 	}
 	ed.markRun(r.Old, old.entries)
+	ed.remake(pi, entries, old.chain)
+	return nil
+}
+
+// remake puts a page anew, with the entries that are not dead.
+func (ed *editor) remake(i int, entries []RemoteSegment, chain lineage.Chain) {
+	ref := ed.m.pages[i]
 	ed.markPage(ref)
-	next, body := newPage(entries[ref.dead:], old.chain, ed.e.LeaderEpoch, ed.random())
-	ed.m.pages[pi] = next
-	ed.made = append(ed.made, madePage{index: pi, body: body})
+	next, body := newPage(entries[ref.dead:], chain, ed.e.LeaderEpoch, ed.random())
+	ed.m.pages[i] = next
+	ed.made = append(ed.made, madePage{index: i, body: body})
+}
+
+// renew puts a page anew whose object is damaged.
+func (ed *editor) renew() error {
+	if ed.e.RenewPage == nil {
+		return nil
+	}
+	i := slices.IndexFunc(ed.m.pages, func(p pageRef) bool { return p.id == *ed.e.RenewPage })
+	if i < 0 {
+		return conflict("page %s is not there to be put anew", ed.e.RenewPage.name())
+	}
+	if len(ed.m.marked)+1 > MaxMarked {
+		return ErrTooManyMarked
+	}
+	p, err := ed.load(ed.m.pages[i])
+	if err != nil {
+		return err
+	}
+	ed.remake(i, p.entries, p.chain)
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -34,6 +35,7 @@ type Archive struct {
 
 	release    sync.Once
 	counts     readCounters
+	onSuspect  atomic.Pointer[func(topic.Partition, MarkID)] // hears of objects that a read found missing or damaged
 	complaints complaints
 
 	mu         sync.Mutex // guards the following

@@ -28,6 +28,9 @@ type BuildOptions struct {
 	LeaderEpoch int32
 	From        int64 // batches that end at or below it are left out: the archive's end
 	Now         int64 // ms, the object's creation time
+	// ExactEpochs wants every batch to be of the leader epoch that the segment's
+	// lineage has there, also those that DeleteRecords has cut off.
+	ExactEpochs bool
 }
 
 // Object is an upload body built from a segment. It reads the segment again while
@@ -216,10 +219,8 @@ func (b *objectBuilder) copyBatch(in *bufio.Reader) (bool, error) {
 	if first < b.next || h.LastOffsetDelta() < 0 || next > b.seg.EndOffset() {
 		return false, b.damaged("batch [%d, %d) where offset %d is next", first, next, b.next)
 	}
-	// No checksum covers the epoch. Records that DeleteRecords has cut off may be
-	// of an earlier one than the lineage begins with.
-	if epoch := b.lineage.EpochAt(first); epoch >= 0 && (h.LeaderEpoch() > epoch || h.LeaderEpoch() < epoch && epoch != b.lineage[0].Epoch) {
-		return false, b.damaged("batch of leader epoch %d at offset %d, which epoch %d wrote", h.LeaderEpoch(), first, epoch)
+	if err := b.checkEpoch(h, first); err != nil {
+		return false, err
 	}
 	skip := next <= b.base
 	if !skip && first < b.base {
@@ -248,6 +249,19 @@ func (b *objectBuilder) copyBatch(in *bufio.Reader) (bool, error) {
 	}
 	b.note(whole, from)
 	return true, nil
+}
+
+// checkEpoch holds a batch against the segment's lineage.
+func (b *objectBuilder) checkEpoch(h batch.Batch, first int64) error {
+	// No checksum covers the epoch. Records that DeleteRecords has cut off may be
+	// of an earlier one than the lineage begins with.
+	if epoch := b.lineage.EpochAt(first); epoch >= 0 && (h.LeaderEpoch() > epoch || h.LeaderEpoch() < epoch && epoch != b.lineage[0].Epoch) {
+		return b.damaged("batch of leader epoch %d at offset %d, which epoch %d wrote", h.LeaderEpoch(), first, epoch)
+	}
+	if epoch := b.lineage.EpochAt(first); b.o.ExactEpochs && h.LeaderEpoch() != epoch {
+		return fmt.Errorf("%s: batch of leader epoch %d at offset %d, which epoch %d wrote: %w", b.name, h.LeaderEpoch(), first, epoch, errOtherRecords)
+	}
+	return nil
 }
 
 // note accounts for a batch that joined the open chunk at position from.

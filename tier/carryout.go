@@ -51,6 +51,8 @@ func (m *Manager) carryOut(fx effect) {
 		l.settle(e.ids)
 	case fxReport:
 		m.report(l, e)
+	case fxTell:
+		m.tell(e)
 	default:
 		m.carryOutCall(l, fx, a)
 	}
@@ -76,6 +78,12 @@ func (m *Manager) carryOutCall(l *Leadership, fx effect, a answer) {
 		m.start(e, e.timeoutMillis, func() { m.remove(ctx, l, e, a) })
 	case fxCollect:
 		m.start(e, e.timeoutMillis, func() { m.collect(ctx, l, e, a) })
+	case fxScrub:
+		m.start(e, e.timeoutMillis, func() { m.scrub(ctx, l, e, a) })
+	case fxExamine:
+		m.start(e, e.timeoutMillis, func() { m.examine(ctx, l, e, a) })
+	case fxMend:
+		m.start(e, e.timeoutMillis, func() { m.mend(ctx, l, e, a) })
 	default:
 		panic(fmt.Sprintf("tier: effect %T is not carried out", fx))
 	}
@@ -178,7 +186,7 @@ func (m *Manager) load(ctx context.Context, l *Leadership, e fxLoad, a answer) {
 	if !ok {
 		state, err = within(m, ctx, e.timeoutMillis, l.remote.State)
 	}
-	m.post(evLoaded{answer: a.with(err), state: state})
+	m.post(evLoaded{answer: a.with(err), state: state, scrub: m.archive.db.scrubAt(l.remote.key)})
 }
 
 func (m *Manager) claim(ctx context.Context, l *Leadership, e fxClaim, a answer) {

@@ -23,6 +23,7 @@ type collection struct {
 	wall           func() int64
 	removed        func(keys []string)
 	broken         mutant
+	survey         *survey // what a search compares the listing with, nil for nothing
 }
 
 func (m *Manager) collect(ctx context.Context, l *Leadership, e fxCollect, a answer) {
@@ -35,8 +36,11 @@ func (m *Manager) collect(ctx context.Context, l *Leadership, e fxCollect, a ans
 			m.counts.update(e.p.Topic, func(t *TopicCounters) { t.Orphans += int64(len(keys)) })
 		},
 	}
+	if e.survey {
+		run.survey = &survey{}
+	}
 	left, err := within(m, ctx, e.timeoutMillis, run.run)
-	m.post(evCollected{answer: a.with(err), search: e.search, left: left})
+	m.post(collected(e, a.with(err), left, run.survey))
 }
 
 // run removes objects under the partition's prefix that the manifest does not
@@ -73,7 +77,15 @@ func (r collection) find(ctx context.Context, known map[SegmentID]bool) (found b
 	if err != nil {
 		return false, err
 	}
+	if r.survey != nil {
+		if err := r.survey.expect(ctx, r.remote, m); err != nil {
+			return false, err
+		}
+	}
 	err = listInBatches(ctx, r.archive.deps.Store, r.remote.Prefix(), func(batch []objstore.Object) error {
+		if r.survey != nil {
+			r.survey.see(r.archive.Config(), batch)
+		}
 		keys, _ := orphanCandidates(r.archive.Config(), batch, r.own(), known, r.epoch, 1<<60, -1, r.broken)
 		named, err := r.remote.namedBy(ctx, m, keys)
 		found = found || len(named) < len(keys)

@@ -32,6 +32,9 @@ type coreConfig struct {
 	callMillis, collectMillis                    int64
 	stuckMillis, recheckMillis                   int64
 	searchMillis                                 int64 // between searches for orphans, 0 = none
+	surveyMillis                                 int64 // between comparisons of the bucket with the manifest, 0 = none
+	readMillis                                   int64 // between readings of every object, 0 = none
+	scrubRate, scrubPerDay                       int64 // their limits: bytes per second, requests per day; 0 = none
 	noCollection                                 bool
 	seed                                         uint64
 
@@ -50,6 +53,9 @@ const oldestWindow = 256
 // addsPerCommit bounds the segments one commit adds.
 const addsPerCommit = 32
 
+// examinesMax is the number of objects that are examined at once.
+const examinesMax = 2
+
 type core struct {
 	cfg    coreConfig
 	rng    *rand.Rand
@@ -59,9 +65,12 @@ type core struct {
 	due    timers
 	ids    uint64 // last upload id
 
-	copySlots    slots
-	deleteSlots  slots
-	callSlots    slots
+	copySlots   slots
+	deleteSlots slots
+	callSlots   slots
+	// Examinations read whole objects and must not hold up calls to the manifest.
+	examineSlots slots
+	scrub        scrubber
 	sendingBytes int64 // of uploads in flight; the limiter shares its rate among them
 
 	skew  int64 // wall − steady at the last event
@@ -79,6 +88,8 @@ func newCore(cfg coreConfig) *core {
 		copySlots:   newSlots(cfg.uploads),
 		deleteSlots: newSlots(cfg.deletes),
 		callSlots:   newSlots(cfg.calls),
+
+		examineSlots: newSlots(examinesMax),
 	}
 }
 
@@ -116,7 +127,7 @@ func (c *core) watchClock(now instant) {
 
 // serveWaiting hands freed slots to the partitions that wait for them, in turn.
 func (c *core) serveWaiting(now instant) {
-	for _, s := range []*slots{&c.callSlots, &c.copySlots, &c.deleteSlots} {
+	for _, s := range []*slots{&c.callSlots, &c.copySlots, &c.deleteSlots, &c.examineSlots} {
 		for p := s.turn(); p != nil; p = s.turn() {
 			p.advance(c, now)
 		}

@@ -11,6 +11,9 @@ type TopicCounters struct {
 	DeletedObjects                      int64
 	Commits, CommitErrors               int64
 	Orphans                             int64 // objects removed by collections
+	ScrubRequests, ScrubBytes           int64 // of objects that were read for their checksums
+	ScrubPasses                         int64 // partitions of which every object was read
+	FoundDamaged, Mended                int64 // objects found missing or damaged, and put anew
 }
 
 type counters struct {

@@ -23,6 +23,8 @@ import (
 //	heads: topic id (16), partition (4) -> CRC-32C of the rest (4), length of the
 //	       ETag (2), ETag, head object. An empty ETag says that the bucket has no head.
 //	pages: topic id (16), partition (4), base (8), epoch (4), random (8) -> page object
+//	scrub: topic id (16), partition (4) -> CRC-32C of the rest (4), wall clock in ms when
+//	       the pass began (8), offset at which it goes on, -1 when it is over (8)
 type manifestDB struct {
 	db *bolt.DB // nil keeps nothing
 }
@@ -30,6 +32,7 @@ type manifestDB struct {
 var (
 	bucketHeads = []byte("heads-1")
 	bucketPages = []byte("pages-1")
+	bucketScrub = []byte("scrub-1")
 )
 
 func openManifestDB(path string, log *slog.Logger) (*manifestDB, error) {
@@ -54,7 +57,8 @@ func openManifestDB(path string, log *slog.Logger) (*manifestDB, error) {
 	err = db.Update(func(tx *bolt.Tx) error {
 		_, err1 := tx.CreateBucketIfNotExists(bucketHeads)
 		_, err2 := tx.CreateBucketIfNotExists(bucketPages)
-		return errors.Join(err1, err2)
+		_, err3 := tx.CreateBucketIfNotExists(bucketScrub)
+		return errors.Join(err1, err2, err3)
 	})
 	if err != nil {
 		db.Close()
@@ -174,7 +178,9 @@ func (d *manifestDB) forget(k partitionKey) error {
 	if d.db == nil {
 		return nil
 	}
-	err := d.db.Batch(func(tx *bolt.Tx) error { return tx.Bucket(bucketHeads).Delete(k.append(nil)) })
+	err := d.db.Batch(func(tx *bolt.Tx) error {
+		return errors.Join(tx.Bucket(bucketHeads).Delete(k.append(nil)), tx.Bucket(bucketScrub).Delete(k.append(nil)))
+	})
 	if errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
 		return ErrClosed
 	}

@@ -67,6 +67,15 @@
 //     found by a search once a week: a list request for each thousand objects, no
 //     claim. Of a topic whose tiering is switched off they stay until it is switched on
 //     again or deleted.
+//   - A survey compares a listing with the manifest once a week, and a scrub, where it
+//     is switched on, reads every object (lane_scrub.go). What they or a reader suspect
+//     is examined before it is called damaged: the manifest is read from the bucket
+//     first, and the object twice. A store that fails is no damage.
+//   - What is damaged is put anew from the leader's own log (lane_mend.go), if that has
+//     the whole range, in sealed segments, of the same epochs, bytes and timestamps as
+//     the manifest says, and if it reads back as it was put. Nothing is deleted for it:
+//     the old object is marked by the edit that names the new one. Damage that no leader
+//     can mend stays named (varve_tier_damagedobjects, varve segments, the log once).
 //   - Ends do not tell whether an archive and a log belong together (divergence.go):
 //     the leader epoch of the archive's last offset does.
 //   - Without a lease nothing is claimed, uploaded or committed: what a leader puts

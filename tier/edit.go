@@ -22,6 +22,10 @@ type Edit struct {
 	// same range; the replaced objects are marked for deletion at MarkedAt.
 	Replace *ReplaceSegments
 
+	// RenewPage, when set, puts a manifest page anew, under a new name and with the same
+	// entries; the old one is marked at MarkedAt.
+	RenewPage *SegmentID
+
 	// AdvanceStart raises the archive's start; lower values change nothing.
 	AdvanceStart int64
 

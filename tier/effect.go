@@ -62,8 +62,34 @@ type (
 		ref
 		epoch          int32
 		search         bool // only say whether there is anything that the manifest does not name
+		orphans        bool
+		survey         bool // and what is not there, or of another size, that it does
 		lifetimeMillis int64
 		timeoutMillis  int64
+	}
+	fxScrub struct { // answered: evScrubbed; read the next piece of the archive
+		ref
+		place         scrubPlace
+		timeoutMillis int64
+	}
+	fxExamine struct { // answered: evExamined
+		ref
+		object        MarkID
+		timeoutMillis int64
+	}
+	fxMend struct { // answered: evMended; put an object anew from the local log
+		ref
+		id            uint64
+		epoch         int32
+		object        MarkID
+		bytes         int64
+		timeoutMillis int64
+	}
+	fxTell struct { // say what is known of an object
+		ref
+		tale  tale
+		found examined
+		err   error
 	}
 	fxSetRemoteEnd struct {
 		ref
@@ -101,6 +127,10 @@ func (fxOldest) isEffect()       {}
 func (fxMarked) isEffect()       {}
 func (fxDelete) isEffect()       {}
 func (fxCollect) isEffect()      {}
+func (fxScrub) isEffect()        {}
+func (fxExamine) isEffect()      {}
+func (fxMend) isEffect()         {}
+func (fxTell) isEffect()         {}
 func (fxSetRemoteEnd) isEffect() {}
 func (fxAdvanceStart) isEffect() {}
 func (fxWatch) isEffect()        {}

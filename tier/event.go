@@ -75,6 +75,7 @@ type (
 	evLoaded struct {
 		answer
 		state State
+		scrub scrubPlace // how far the archive was read before a restart
 	}
 	evClaimed struct {
 		answer
@@ -116,8 +117,33 @@ type (
 	}
 	evCollected struct {
 		answer
-		search bool
-		left   bool // unreferenced objects that are too young yet, or, of a search, any
+		search  bool
+		left    bool // unreferenced objects that are too young yet, or, of a search, any
+		orphans bool // as the effect had it
+		survey  bool
+		absent  []MarkID // of a survey: what seems to be missing or of another size
+		more    bool     // there are others
+	}
+	evScrubbed struct {
+		answer
+		got scrubbed
+	}
+	evSuspect struct { // a reader met an object that is missing or damaged
+		p  topic.Partition
+		id MarkID
+	}
+	evExamined struct {
+		answer
+		object MarkID
+		found  examined
+	}
+	evMended struct {
+		answer
+		id     uint64
+		object MarkID
+		bytes  int64 // as the effect had it
+		add    AddSegment
+		put    bool // an object may have been left in the store
 	}
 	evStarted struct { // the log start was advanced
 		answer
@@ -144,7 +170,7 @@ func (e evLead) apply(c *core, now instant) {
 		if e.epoch < old.epoch {
 			return
 		}
-		next.suspect = old.suspect || len(old.uploads) > 0
+		next.suspect = old.suspect || len(old.uploads) > 0 || old.mending()
 		c.leave(old)
 	}
 	if old, ok := c.asleep[e.p]; ok {
@@ -175,6 +201,7 @@ func (c *core) leave(p *partition) {
 	c.copySlots.forget(p)
 	c.deleteSlots.forget(p)
 	c.callSlots.forget(p)
+	c.examineSlots.forget(p)
 	p.left = true
 	delete(c.parts, p.id)
 	c.emit(fxCancel{p.ref()})

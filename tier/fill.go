@@ -201,6 +201,7 @@ func (f *fill) run(ctx context.Context, ahead bool) {
 		return
 	}
 	if errors.Is(err, objstore.ErrNotFound) {
+		f.target.remote.suspect(MarkID{KeySegment, f.target.segment.ID})
 		err = fmt.Errorf("%s: %w", f.target.remote.Key(f.target.segment.ID), ErrMissing)
 	} else {
 		err = storeError("read archive", err)
@@ -264,6 +265,7 @@ func (f *fill) again(ctx context.Context, c *chunkInfo, cause error) (*block, er
 	}
 	raw, err := f.decode(c, stored)
 	if err != nil {
+		f.target.remote.suspect(MarkID{KeySegment, f.target.segment.ID})
 		f.reader.a.log.Error("archive object damaged", "object", key, "offset", c.base, "err", err)
 		err = named(err, key)
 		var ce *CorruptError

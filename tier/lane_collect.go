@@ -12,10 +12,13 @@ const (
 // runs once the longest upload is over. What no leader knows of is found by the
 // search.
 func (p *partition) collectLane(c *core, now instant) {
-	if c.cfg.noCollection || c.cfg.broken == mutantNoCollection {
+	if c.cfg.broken == mutantNoCollection {
 		return
 	}
 	p.searchLane(c, now)
+	if c.cfg.noCollection {
+		return
+	}
 	if p.suspect && p.collectAt == 0 {
 		wait := c.cfg.lifetimeMillis()
 		if c.cfg.broken == mutantCollectYoung {
@@ -37,12 +40,12 @@ func (p *partition) collectLane(c *core, now instant) {
 		return
 	}
 	p.collecting, p.collectAt = true, 0
-	c.emit(fxCollect{p.ref(), p.epoch, false, c.cfg.lifetimeMillis(), c.cfg.collectMillis})
+	c.emit(fxCollect{p.ref(), p.epoch, false, true, false, c.cfg.lifetimeMillis(), c.cfg.collectMillis})
 }
 
 // wantsCollection: a search or a collection is due, or will be planned.
 func (p *partition) wantsCollection(now instant) bool {
-	return p.suspect || p.collectAt != 0 || p.searchAt != 0 && p.searchAt <= now.steady
+	return p.suspect || p.collectAt != 0 || p.searchAt != 0 && p.searchAt <= now.steady || p.surveyAt != 0 && p.surveyAt <= now.steady
 }
 
 // planSearch plans the first search of a leadership, when uploads of the leader
@@ -67,14 +70,26 @@ func (p *partition) planSearch(c *core, now instant) {
 // not made to write its manifest. What is found is removed by a collection, which
 // claims and waits.
 func (p *partition) searchLane(c *core, now instant) {
-	if p.searchAt == 0 || p.searchAt > now.steady || p.searching || p.collecting || c.cfg.broken == mutantNoSearch {
+	orphans := p.searchAt != 0 && p.searchAt <= now.steady && c.cfg.broken != mutantNoSearch
+	survey := p.surveyAt != 0 && p.surveyAt <= now.steady
+	if !orphans && !survey || p.searching || p.collecting {
 		return
 	}
 	if !c.deleteSlots.take(p, p.deletes) {
 		return
 	}
-	p.searching, p.searchAt = true, 0
-	c.emit(fxCollect{p.ref(), p.epoch, true, c.cfg.lifetimeMillis(), c.cfg.collectMillis})
+	// A listing that is made anyway serves both.
+	orphans = orphans || p.searchAt != 0 && p.searchAt-now.steady < c.cfg.searchMillis/2 &&
+		now.steady-p.entered > c.cfg.lifetimeMillis() && c.cfg.broken != mutantNoSearch
+	survey = survey || p.surveyAt != 0 && p.surveyAt-now.steady < c.cfg.surveyMillis/2
+	p.searching = true
+	if orphans {
+		p.searchAt = 0
+	}
+	if survey {
+		p.surveyAt = 0
+	}
+	c.emit(fxCollect{p.ref(), p.epoch, true, orphans, survey, c.cfg.lifetimeMillis(), c.cfg.collectMillis})
 }
 
 // searched plans the next search.
@@ -92,7 +107,15 @@ func (e evCollected) apply(c *core, now instant) {
 	}
 	if e.search {
 		p.searching = false
-		p.searched(c, now)
+		if e.orphans {
+			p.searched(c, now)
+		}
+		if e.survey {
+			p.surveyed(c, e.more || e.err != nil, now)
+		}
+		for _, id := range e.absent {
+			p.mistrust(id, now)
+		}
 	} else {
 		p.collecting = false
 	}

@@ -10,6 +10,7 @@ type commitment struct {
 	drop    bool
 	purge   int // the first so many of p.purge
 	marks   bool
+	mended  *doubtful // what a replacement stands in for
 }
 
 // wantsCommit: there is something for the manifest.
@@ -48,7 +49,7 @@ func (p *partition) resettable() bool { return p.remote.Dropped && p.remote.Segm
 
 // marking: the next edit will mark segments.
 func (p *partition) marking() bool {
-	return p.wantDrop || p.wantStart > p.remote.Start || len(p.purge) > 0
+	return p.wantDrop || p.wantStart > p.remote.Start || len(p.purge) > 0 || p.mended() != nil
 }
 
 // commitLane sends one edit with everything that is ready: finished uploads in
@@ -85,8 +86,11 @@ func (p *partition) commitLane(c *core, now instant) {
 		edit.Drop, cm.drop = true, true
 	}
 	edit.Reset = p.resettable() && len(edit.Add) == 0 && cm.start < 0
-	cm.marks = cm.start >= 0 || cm.purge > 0 || cm.drop
-	edit.MarkBelowStart = cm.marks
+	if cm.mended = p.mended(); cm.mended != nil {
+		cm.mended.replace(&edit)
+	}
+	edit.MarkBelowStart = cm.start >= 0 || cm.purge > 0 || cm.drop
+	cm.marks = edit.MarkBelowStart || cm.mended != nil
 	p.committing = cm
 	c.emit(fxCommit{p.ref(), edit, c.cfg.callMillis})
 }
@@ -143,6 +147,9 @@ func (p *partition) committed(c *core, cm *commitment, s State, now instant) {
 	p.purge = append(p.purge[:0:0], p.purge[cm.purge:]...)
 	p.markedKnown = p.markedKnown && !cm.marks
 	p.learn(s)
+	if cm.mended != nil {
+		p.replaced(c, cm.mended)
+	}
 	if p.remote.End == own {
 		p.judged = own // it came from the log itself, and continues what was judged
 	}
@@ -162,6 +169,9 @@ func (p *partition) committed(c *core, cm *commitment, s State, now instant) {
 func (p *partition) commitFailed(c *core, cm *commitment, err error, now instant) {
 	p.callFailed(c, "commit", err, now)
 	p.claimed = false
+	if cm.mended != nil {
+		p.notReplaced(c, cm.mended, now)
+	}
 	if !errors.Is(err, ErrConflict) && !errors.Is(err, ErrTooManyMarked) && !errors.Is(err, errNoLease) {
 		p.doubt, p.unsettled = true, true
 	}

@@ -250,13 +250,7 @@ func (e evUploaded) apply(c *core, now instant) {
 	c.sendingBytes -= e.bytes
 	p := c.find(e.answer)
 	if p == nil {
-		if q := c.parts[e.p]; q != nil {
-			q.suspect = true
-			q.advance(c, now)
-		} else if a, ok := c.asleep[e.p]; ok {
-			a.suspect = true
-			c.asleep[e.p] = a
-		}
+		c.leftObject(e.p, now)
 		return
 	}
 	u := p.upload(e.id)

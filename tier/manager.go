@@ -43,6 +43,8 @@ type Manager struct {
 	led    map[topic.Partition]*Leadership
 	gens   uint64
 	closed bool
+
+	suspicions map[suspicion]bool // complaints of readers that the core does not have yet
 }
 
 // lookWorkers is the number of goroutines that look at local logs.
@@ -83,7 +85,10 @@ func newManager(cfg ManagerConfig, archive *Archive, deps ManagerDeps) (*Manager
 		counts: newCounters(), born: time.Now(),
 		signal: make(chan struct{}, 1),
 		core:   newCore(cfg.core()), byGen: map[uint64]*Leadership{}, led: map[topic.Partition]*Leadership{},
+		suspicions: map[suspicion]bool{},
 	}
+	suspected := m.suspected
+	archive.onSuspect.Store(&suspected)
 	m.rate.bucket = newBucket(max(cfg.UploadBytesPerSecond, 0))
 	m.rate.now = func() int64 { return m.now().steady }
 	m.ctx, m.cancel = context.WithCancel(context.Background())
@@ -101,7 +106,8 @@ func (c ManagerConfig) core() coreConfig {
 		uploadMillisMax: c.UploadTimeoutMax.Milliseconds(), uploadRate: max(c.UploadBytesPerSecond, 0),
 		callMillis: c.CallTimeout.Milliseconds(), collectMillis: c.CollectTimeout.Milliseconds(),
 		stuckMillis: c.StuckAfter.Milliseconds(), recheckMillis: c.RecheckAfter.Milliseconds(),
-		searchMillis: c.OrphanSearch.Milliseconds(), noCollection: c.DisableCollection, seed: c.Seed,
+		searchMillis: c.OrphanSearch.Milliseconds(), surveyMillis: c.Survey.Milliseconds(), readMillis: c.ReadEvery.Milliseconds(),
+		scrubRate: c.ScrubBytesPerSecond, scrubPerDay: c.ScrubRequestsPerDay, noCollection: c.DisableCollection, seed: c.Seed,
 	}
 }
 
@@ -189,6 +195,10 @@ func (m *Manager) handle(ev event) {
 		return
 	case evLead:
 		m.byGen[e.gen] = e.leadership
+	case evSuspect:
+		m.mu.Lock()
+		delete(m.suspicions, suspicion{e.p, e.id})
+		m.mu.Unlock()
 	case evWake:
 		if gen, ok := m.core.leading(e.p); ok {
 			if l := m.byGen[gen]; l != nil {

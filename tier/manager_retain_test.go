@@ -367,7 +367,7 @@ func TestOrphanOfALostUploadIsCollected(t *testing.T) {
 }
 
 func TestCollectionTurnedOffLeavesTheBucketAlone(t *testing.T) {
-	inRig(t, func(r *rig) { r.cfg.DisableCollection = true }, func(r *rig) {
+	inRig(t, func(r *rig) { r.cfg.DisableCollection, r.cfg.Survey = true, 0 }, func(r *rig) {
 		r.faulty.Set(objstore.Rule{Op: objstore.OpPut, Key: "*/seg/*", Times: 1, Fault: objstore.FaultLostAnswer},
 			objstore.Rule{Op: objstore.OpGet, Key: "*/seg/*", Times: 1, Fault: objstore.FaultSlowDown})
 		g := r.leadWith(r.newLog(0, defaultTopic()), 1)

@@ -51,6 +51,18 @@ type ManagerConfig struct {
 	// turns it off.
 	OrphanSearch time.Duration
 
+	// Survey is how often a leader compares names and sizes in the bucket with its
+	// manifest (varve.tier.scrub.interval.ms), by the listing of the orphan search where
+	// both are due. 0 turns it off.
+	Survey time.Duration
+	// ReadEvery is how often every object is read and its checksum compared
+	// (varve.tier.scrub.read.interval.ms). 0 turns it off.
+	ReadEvery time.Duration
+	// ScrubBytesPerSecond and ScrubRequestsPerDay limit that reading, of all partitions
+	// together. 0 is no limit.
+	ScrubBytesPerSecond int64
+	ScrubRequestsPerDay int64
+
 	// DisableCollection turns orphan collection off, for buckets that must be
 	// immutable.
 	DisableCollection bool
@@ -75,6 +87,9 @@ func DefaultManagerConfig() ManagerConfig {
 		StuckAfter:          5 * time.Minute,
 		RecheckAfter:        15 * time.Minute,
 		OrphanSearch:        7 * 24 * time.Hour,
+		Survey:              7 * 24 * time.Hour,
+		ScrubBytesPerSecond: 4 << 20,
+		ScrubRequestsPerDay: 20_000,
 	}
 }
 
@@ -87,6 +102,8 @@ func (c ManagerConfig) Validate() error {
 		return errors.New("tier: delete batch must be between 1 and 1000")
 	case c.OrphanSearch < 0:
 		return errors.New("tier: the interval of orphan searches must not be negative")
+	case c.Survey < 0 || c.ReadEvery < 0 || c.ScrubBytesPerSecond < 0 || c.ScrubRequestsPerDay < 0:
+		return errors.New("tier: intervals and limits of scrubs must not be negative")
 	case c.DeleteGrace < 0:
 		return errors.New("tier: delete grace must not be negative")
 	case c.UploadTimeout <= 0 || c.UploadMinRate < 1 || c.UploadTimeoutMax < c.UploadTimeout:

@@ -21,6 +21,7 @@ const (
 	mutantNoCollection
 	mutantNoSearch
 	mutantStartNotCommitted
+	mutantMendSound
 )
 
 // fakeDone lets the commit go ahead of the upload.

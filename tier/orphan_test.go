@@ -51,7 +51,7 @@ func TestLeaderThatClaimedEarlyLooksForOrphansOfTheOneBefore(t *testing.T) {
 // A leader that has made the manifest itself has nobody before it to look after.
 func TestFirstLeaderLooksForNoOrphans(t *testing.T) {
 	for _, early := range []bool{false, true} {
-		inRig(t, func(r *rig) { r.cfg.OrphanSearch = 0 }, func(r *rig) {
+		inRig(t, func(r *rig) { r.cfg.OrphanSearch, r.cfg.Survey = 0, 0 }, func(r *rig) {
 			g := r.newLog(0, defaultTopic())
 			if early {
 				if err := r.archive.Partition(g.p).Claim(context.Background(), g.epoch); err != nil {

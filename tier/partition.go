@@ -75,7 +75,15 @@ type partition struct {
 	searchAt   int64 // steady: look for orphans that nothing tells of; 0 = never
 	searching  bool
 
-	lookRest, callRest, copyRest, deleteRest, collectRest, startRest backoff
+	// Looking for damage in the bucket, and mending it.
+	entered     int64 // steady, when this leadership began
+	surveyAt    int64 // steady: compare the bucket with the manifest; 0 = not planned
+	scrub       scrubPlace
+	scrubQueued bool
+	scrubbing   bool
+	doubts      []*doubtful // in the order in which they were heard of
+
+	lookRest, callRest, copyRest, deleteRest, collectRest, startRest, scrubRest backoff
 
 	unsealed               int   // looks in a row that missed a rolled segment
 	recheckAt              int64 // steady; look at the log again then; 0 = no need
@@ -95,7 +103,7 @@ func newPartition(id topic.Partition, gen uint64, epoch int32, cfg TopicConfig, 
 		dirty: true, window: 1, watched: math.MaxInt64, told: -2, wantStart: -1, judged: -1,
 		lookAbove: -1, viewAbove: -1,
 		remote: State{Start: -1, End: -1, LeaderEpoch: -1, EndEpoch: -1},
-		watch:  watchdog{movedAt: now.steady},
+		watch:  watchdog{movedAt: now.steady}, entered: now.steady,
 	}
 }
 
@@ -144,6 +152,7 @@ func (p *partition) advanceLanes(c *core, now instant) {
 		return
 	}
 	p.planSearch(c, now)
+	p.planSurvey(c, now)
 	if !p.needsArchive(now) {
 		p.watchFor(c, p.idleWatch()) // the first record starts the clock of its age
 		return
@@ -167,6 +176,8 @@ func (p *partition) advanceLanes(c *core, now instant) {
 	p.copyLane(c, now)
 	p.deleteLane(c, now)
 	p.collectLane(c, now)
+	p.scrubLane(c, now)
+	p.mendLane(c, now)
 	if p.wantsCommit(now) && p.claimLane(c, now) {
 		p.commitLane(c, now)
 	}
@@ -180,6 +191,7 @@ func (p *partition) withdraw(c *core) {
 			p.giveUp(c, u)
 		}
 		p.uploads = nil
+		p.dropDoubts(c)
 	}
 	p.watchFor(c, math.MaxInt64)
 	if p.told >= 0 {
@@ -345,6 +357,7 @@ func (e evLoaded) apply(c *core, now instant) {
 		p.callRest.succeed()
 		p.watch.succeed("load")
 		p.learn(e.state)
+		p.scrub = e.scrub
 		// Nobody else can have committed under our own epoch. It may have been claimed
 		// before this: by a leader that was elected uncleanly, or under a leadership of
 		// this process that was taken up again.
@@ -433,6 +446,7 @@ func (p *partition) fence(c *core, now instant) {
 	p.fenced, p.claimed = true, false
 	p.suspect = p.suspect || len(p.uploads) > 0
 	p.uploads = nil
+	p.dropDoubts(c)
 	c.emit(fxCancel{p.ref()})
 	if p.watched != math.MaxInt64 {
 		p.watched = math.MaxInt64

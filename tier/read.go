@@ -28,6 +28,9 @@ func (r *Remote) target(ctx context.Context, s RemoteSegment) (*target, error) {
 			r.a.complaints.warn(r.a.log, "read archive index again", "object", r.Key(s.ID), "err", err)
 			x, err = r.readIndex(ctx, &s)
 		}
+		if errors.Is(err, ErrMissing) || errors.Is(err, ErrCorrupt) {
+			r.suspect(MarkID{KeySegment, s.ID})
+		}
 		return x, err
 	})
 	if err != nil {

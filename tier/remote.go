@@ -279,6 +279,7 @@ func (r *Remote) loadPage(ctx context.Context, ref pageRef) (*page, error) {
 		defer cancel()
 		body, _, err := objstore.ReadAll(ctx, r.a.deps.Store, r.pageKey(ref.id), pageBytesMax)
 		if errors.Is(err, objstore.ErrNotFound) {
+			r.suspect(MarkID{KeyPage, ref.id})
 			return nil, fmt.Errorf("manifest page %s: %w", r.pageKey(ref.id), ErrMissing)
 		}
 		if err != nil {
@@ -286,6 +287,7 @@ func (r *Remote) loadPage(ctx context.Context, ref pageRef) (*page, error) {
 		}
 		p, err := r.decodePage(ref, body)
 		if err != nil {
+			r.suspect(MarkID{KeyPage, ref.id})
 			return nil, err
 		}
 		if err := r.a.db.putPage(k, body); err != nil {

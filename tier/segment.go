@@ -22,6 +22,9 @@ type Segment interface {
 	AbortedTxns() ([]batch.AbortedTxn, error)
 	// ProducerSnapshot returns the producer state at EndOffset, opaque to tier.
 	ProducerSnapshot() ([]byte, error)
+	// ProducersAt returns the producer state at an offset within the segment, opaque
+	// to tier.
+	ProducersAt(offset int64) ([]byte, error)
 	// Suspect says that what Open returned is not what was written. The log looks
 	// for itself, and offers the segment again when it is whole.
 	Suspect() error

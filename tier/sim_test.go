@@ -89,6 +89,7 @@ type sim struct {
 	configs   []simConfigAt
 	maxWall   int64
 
+	damage     simDamage
 	last       State // the bucket's manifest as last checked
 	marks      map[MarkID]int64
 	checked    map[SegmentID]bool
@@ -104,7 +105,7 @@ type simConfigAt struct {
 func newSim(t *testing.T, seed uint64, broken mutant) *sim {
 	s := &sim{
 		seed: seed, rng: rand.New(rand.NewPCG(seed, 7)), mem: objstore.NewMem(0), dir: t.TempDir(),
-		marks: map[MarkID]int64{}, checked: map[SegmentID]bool{}, last: State{Start: -1, End: -1},
+		damage: newSimDamage(), marks: map[MarkID]int64{}, checked: map[SegmentID]bool{}, last: State{Start: -1, End: -1},
 	}
 	s.store = &simStore{
 		mem: s.mem, rng: s.rng, now: func() int64 { return s.now }, modified: map[string]int64{},
@@ -115,6 +116,9 @@ func newSim(t *testing.T, seed uint64, broken mutant) *sim {
 		graceMillis: 60_000, uploadMillis: 20_000, uploadMinRate: 1 << 20, uploadMillisMax: 60_000,
 		callMillis: 10_000, collectMillis: 20_000, stuckMillis: 90_000, recheckMillis: 600_000, searchMillis: 300_000,
 		seed: seed, broken: broken,
+	}
+	if broken == mutantNone && seed%3 > 0 || broken == mutantMendSound { // somebody damages the bucket
+		s.ccfg.surveyMillis, s.ccfg.readMillis, s.ccfg.scrubRate, s.ccfg.scrubPerDay = 60_000, 240_000, 1<<20, 86_400
 	}
 	s.truth = s.openArchive(s.mem)
 	cfg := TopicConfig{Enabled: true, RetentionMillis: -1, RetentionBytes: -1, LocalRetentionMillis: -1,
@@ -243,6 +247,8 @@ func (s *sim) act() {
 	case n < 94:
 		b := s.brokers[s.rng.IntN(2)]
 		b.skew = (s.rng.Int64N(3) - 1) * s.rng.Int64N(86_400_000)
+	case n < 96 && s.ccfg.surveyMillis > 0:
+		s.spoil()
 	case n < 97: // a zombie goes on writing what will never be committed
 		for _, b := range s.brokers {
 			if b != l && b.epoch >= 0 {
@@ -574,6 +580,8 @@ func (b *simBroker) carryOut(fx effect) {
 		}
 	case fxReport:
 		b.stuck = e.stuck
+	case fxTell:
+		b.s.told(e)
 	default:
 		b.call(fx, a)
 	}
@@ -614,52 +622,6 @@ func (b *simBroker) call(fx effect, a answer) {
 	})
 }
 
-func timeoutOf(fx effect) int64 {
-	switch e := fx.(type) {
-	case fxLoad:
-		return e.timeoutMillis
-	case fxClaim:
-		return e.timeoutMillis
-	case fxUpload:
-		return e.timeoutMillis
-	case fxCommit:
-		return e.timeoutMillis
-	case fxOldest:
-		return e.timeoutMillis
-	case fxMarked:
-		return e.timeoutMillis
-	case fxDelete:
-		return e.timeoutMillis
-	case fxCollect:
-		return e.timeoutMillis
-	}
-	panic(fmt.Sprintf("no timeout for %T", fx))
-}
-
-// failed is the answer of a call that did not succeed.
-func failed(fx effect, a answer, err error) event {
-	a.err = err
-	switch e := fx.(type) {
-	case fxLoad:
-		return evLoaded{answer: a}
-	case fxClaim:
-		return evClaimed{answer: a}
-	case fxUpload:
-		return evUploaded{answer: a, id: e.id, bytes: e.bytes}
-	case fxCommit:
-		return evCommitted{answer: a}
-	case fxOldest:
-		return evOldest{answer: a}
-	case fxMarked:
-		return evMarked{answer: a}
-	case fxDelete:
-		return evDeleted{answer: a, ids: e.ids, key: e.keys[0]}
-	case fxCollect:
-		return evCollected{answer: a, search: e.search}
-	}
-	panic(fmt.Sprintf("no answer for %T", fx))
-}
-
 // perform makes the call on the real Remote.
 func (b *simBroker) perform(fx effect, a answer) event {
 	ctx := context.Background()
@@ -667,7 +629,7 @@ func (b *simBroker) perform(fx effect, a answer) event {
 	switch e := fx.(type) {
 	case fxLoad:
 		st, err := r.State(ctx)
-		return evLoaded{a.with(err), st}
+		return evLoaded{answer: a.with(err), state: st}
 	case fxClaim:
 		err := r.Claim(ctx, e.epoch)
 		var st State
@@ -719,8 +681,19 @@ func (b *simBroker) perform(fx effect, a answer) event {
 			own:  b.ownKeys,
 			wall: b.wall, removed: func([]string) {}, broken: b.s.ccfg.broken,
 		}
+		if e.survey {
+			run.survey = &survey{}
+		}
 		left, err := run.run(ctx)
-		return evCollected{a.with(err), e.search, left}
+		return collected(e, a.with(err), left, run.survey)
+	case fxScrub:
+		got, err := r.scrub(ctx, e.place, b.wall())
+		return evScrubbed{a.with(err), got}
+	case fxExamine:
+		found, err := r.examine(ctx, e.object)
+		return evExamined{a.with(err), e.object, found}
+	case fxMend:
+		return b.mend(ctx, e, a)
 	}
 	panic(fmt.Sprintf("%T is not performed", fx))
 }

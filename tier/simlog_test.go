@@ -65,6 +65,7 @@ func (s *simSegment) Open() (io.ReadCloser, error) {
 func (s *simSegment) AbortedTxns() ([]batch.AbortedTxn, error) { return nil, nil }
 func (s *simSegment) Suspect() error                           { return nil }
 func (s *simSegment) ProducerSnapshot() ([]byte, error)        { return []byte("snapshot"), nil }
+func (s *simSegment) ProducersAt(int64) ([]byte, error)        { return []byte("snapshot"), nil }
 
 func (s *simSegment) Lineage() lineage.Chain {
 	var c lineage.Chain

@@ -22,16 +22,16 @@ func describe(p *partition) string {
 		p.suspect, p.collectAt, p.watch.worst())
 }
 
-// simulate runs one seed and returns what was violated, and how many uploads
-// reached the store.
-func simulate(t *testing.T, seed uint64, broken mutant, actions int) (violations []string, uploads int) {
+// simulate runs one seed and returns what was violated, how many uploads reached the
+// store, and how many damaged objects were put anew.
+func simulate(t *testing.T, seed uint64, broken mutant, actions int) (violations []string, uploads, mended int) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSim(t, seed, broken)
 		defer s.close()
 		s.run(actions)
-		violations, uploads = s.violations, s.uploads
+		violations, uploads, mended = s.violations, s.uploads, s.damage.mended
 	})
-	return violations, uploads
+	return violations, uploads, mended
 }
 
 func TestSimulatedTieringKeepsItsPromises(t *testing.T) {
@@ -50,16 +50,20 @@ func TestSimulatedTieringKeepsItsPromises(t *testing.T) {
 	if *simSeed != 0 {
 		seeds = []uint64{*simSeed}
 	}
-	total := 0
+	total, totalMended := 0, 0
 	for _, seed := range seeds {
-		violations, uploads := simulate(t, seed, mutantNone, 1500)
+		violations, uploads, mended := simulate(t, seed, mutantNone, 1500)
 		for _, v := range violations {
 			t.Errorf("seed %d: %s", seed, v)
 		}
 		if t.Failed() {
 			t.Fatalf("run again with -tier.seed=%d", seed)
 		}
-		total += uploads
+		total, totalMended = total+uploads, totalMended+mended
+	}
+	t.Logf("%d uploads, %d damaged objects put anew", total, totalMended)
+	if len(seeds) > 9 && 2*totalMended < len(seeds) {
+		t.Errorf("only %d damaged objects were put anew in %d seeds: the simulation does not reach what it is for", totalMended, len(seeds))
 	}
 	if total < 50*len(seeds) {
 		t.Errorf("only %d uploads in %d seeds: the simulation does not reach what it is for", total, len(seeds))
@@ -85,10 +89,11 @@ func TestSimulationCatchesBrokenBuilds(t *testing.T) {
 		{mutantNoCollection, "never collect"},
 		{mutantNoSearch, "collect only what is suspected"},
 		{mutantStartNotCommitted, "let the log start follow nothing"},
+		{mutantMendSound, "put anew what is sound"},
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			for seed := uint64(1); seed <= 40; seed++ {
-				if violations, _ := simulate(t, seed, m.broken, 1500); len(violations) > 0 {
+				if violations, _, _ := simulate(t, seed, m.broken, 1500); len(violations) > 0 {
 					t.Logf("seed %d: %s", seed, violations[0])
 					return
 				}

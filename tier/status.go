@@ -27,12 +27,27 @@ type PartitionStatus struct {
 	Uploading int // uploads running or waiting for their commit
 	Marked    int // objects waiting for deletion
 
+	// Damaged are the objects that the manifest names and that are missing or are not
+	// what it says, as far as anybody has noticed: at most doubtsMax.
+	Damaged []DamagedObject
+
 	// LastError is the last failure that has not been followed by a success of
 	// the same operation; nil when all is well.
 	LastError *Problem
 	// Stuck is set when there is work and nothing has moved for StuckAfter.
 	Stuck      bool
 	StuckSince int64 // wall clock ms
+}
+
+// DamagedObject is an object that the committed manifest names and that is missing or
+// is not what was put there.
+type DamagedObject struct {
+	Key   string
+	Page  bool // a manifest page, of which this broker may have a copy; else a segment
+	Base  int64
+	End   int64 // exclusive
+	Fault Fault
+	Since int64 // wall clock ms when it was found
 }
 
 // Problem is a failed operation, with all an operator needs to look for it.
@@ -142,7 +157,7 @@ func (p *partition) status(now instant) PartitionStatus {
 	s := PartitionStatus{
 		Partition: p.id, LeaderEpoch: p.epoch, Phase: p.phase(),
 		RemoteStart: -1, RemoteEnd: -1, Uploading: len(p.uploads),
-		LastError: p.watch.worst(), Stuck: p.watch.stuck,
+		LastError: p.watch.worst(), Stuck: p.watch.stuck, Damaged: p.damaged(),
 	}
 	if p.watch.stuck {
 		s.StuckSince = p.watch.since

@@ -47,7 +47,10 @@ func (s *memSegment) AbortedTxns() ([]batch.AbortedTxn, error) { return s.aborte
 func (s *memSegment) Modified() int64                          { return 0 }
 func (s *memSegment) Suspect() error                           { return nil }
 func (s *memSegment) ProducerSnapshot() ([]byte, error)        { return s.producers, nil }
-func (s *memSegment) Lineage() lineage.Chain                   { return s.chain }
+func (s *memSegment) ProducersAt(at int64) ([]byte, error) {
+	return fmt.Appendf(nil, "producers at %d", at), nil
+}
+func (s *memSegment) Lineage() lineage.Chain { return s.chain }
 func (s *memSegment) Open() (io.ReadCloser, error) {
 	return memReader{bytes.NewReader(s.data)}, nil
 }

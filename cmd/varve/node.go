@@ -425,6 +425,9 @@ func (n *node) tierConfig() tier.ManagerConfig {
 	cfg.Deletes = int(n.conf.RemoteManagerExpirationThreads)
 	cfg.DeleteGrace = time.Duration(n.conf.VarveTierDeleteGraceMillis) * time.Millisecond
 	cfg.OrphanSearch = time.Duration(n.conf.VarveTierOrphanSearchMillis) * time.Millisecond
+	cfg.Survey = time.Duration(n.conf.VarveTierScrubMillis) * time.Millisecond
+	cfg.ReadEvery = time.Duration(n.conf.VarveTierScrubReadMillis) * time.Millisecond
+	cfg.ScrubBytesPerSecond, cfg.ScrubRequestsPerDay = n.conf.VarveTierScrubBytesPerSecond, n.conf.VarveTierScrubRequestsPerDay
 	cfg.UploadBytesPerSecond = min(n.conf.RemoteManagerCopyMaxBytesPerSecond, n.conf.VarveTierUploadMaxBytesPerSecond)
 	return cfg
 }

@@ -104,6 +104,9 @@ func segmentCells(list []ops.PartitionSegments) [][]string {
 			case !s.Sealed:
 				where += ", active"
 			}
+			if s.Fault != "" {
+				where += ", object " + s.Fault
+			}
 			stored, newest := "-", "-"
 			if s.StoredBytes > 0 {
 				stored = humanBytes(s.StoredBytes)

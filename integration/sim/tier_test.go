@@ -318,6 +318,7 @@ func (s *segment) Open() (io.ReadCloser, error) {
 func (s *segment) AbortedTxns() ([]batch.AbortedTxn, error) { return nil, nil }
 func (s *segment) Suspect() error                           { return nil }
 func (s *segment) ProducerSnapshot() ([]byte, error)        { return []byte("producers"), nil }
+func (s *segment) ProducersAt(int64) ([]byte, error)        { return []byte("producers"), nil }
 func (s *segment) Lineage() lineage.Chain                   { return s.chain }
 
 type reader struct{ *bytes.Reader }

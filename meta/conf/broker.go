@@ -129,6 +129,10 @@ type Broker struct {
 	VarveTierReadParallelism           int32
 	VarveTierDeleteGraceMillis         int64
 	VarveTierOrphanSearchMillis        int64
+	VarveTierScrubMillis               int64
+	VarveTierScrubReadMillis           int64
+	VarveTierScrubBytesPerSecond       int64
+	VarveTierScrubRequestsPerDay       int64
 	VarveDurability                    string // "fsync" or "replicated"
 	VarveLogScrubBytesPerSecond        int64  // 0 none
 	VarveLogSharedBytes                int64  // 0 none
@@ -387,6 +391,10 @@ func (b *Broker) fillTier(v parsed) {
 	b.VarveTierReadParallelism = v.i32("varve.tier.read.parallelism")
 	b.VarveTierDeleteGraceMillis = v.i64("varve.tier.delete.grace.ms")
 	b.VarveTierOrphanSearchMillis = v.i64("varve.tier.orphan.search.interval.ms")
+	b.VarveTierScrubMillis = v.i64("varve.tier.scrub.interval.ms")
+	b.VarveTierScrubReadMillis = v.i64("varve.tier.scrub.read.interval.ms")
+	b.VarveTierScrubBytesPerSecond = v.i64("varve.tier.scrub.bytes.per.second")
+	b.VarveTierScrubRequestsPerDay = v.i64("varve.tier.scrub.requests.per.day")
 	b.VarveTierUploadMaxBytesPerSecond = b.RemoteManagerCopyMaxBytesPerSecond
 	if n, ok := v["varve.tier.upload.max.bytes.per.second"].(int64); ok {
 		b.VarveTierUploadMaxBytesPerSecond = n

@@ -1,0 +1,152 @@
+package tier
+
+import (
+	"context"
+	"errors"
+
+	"github.com/varvelog/varve/meta/topic"
+	"github.com/varvelog/varve/tier/objstore"
+)
+
+// Fault is what is wrong with an object that the committed manifest names.
+type Fault uint8
+
+// The faults of an object.
+const (
+	FaultNone    Fault = iota
+	FaultMissing       // it is not there
+	FaultSize          // it is of another size
+	FaultBytes         // its bytes are not those that were put there
+)
+
+func (f Fault) String() string {
+	switch f {
+	case FaultMissing:
+		return "missing"
+	case FaultSize:
+		return "wrong size"
+	case FaultBytes:
+		return "wrong bytes"
+	}
+	return "sound"
+}
+
+// examined is what was found out about an object.
+type examined struct {
+	named   bool // the committed manifest names it
+	fault   Fault
+	key     string
+	segment RemoteSegment // of a segment's object
+	base    int64
+	end     int64
+}
+
+// examine looks an object through that is suspected of not being what the manifest
+// says. The manifest is read from the bucket first, by which the store shows that it
+// is the one it was; what is not there is looked for twice, and so is what has other
+// bytes. An error says that nothing is known: a store that fails is no damage.
+func (r *Remote) examine(ctx context.Context, id MarkID) (examined, error) {
+	x, size, sum, err := r.namedNow(ctx, id)
+	if err != nil || !x.named {
+		return x, err
+	}
+	for range 2 {
+		if x.fault, err = r.soundness(ctx, x.key, size, sum); err != nil {
+			return x, err
+		}
+		if x.fault == FaultNone {
+			return x, nil
+		}
+	}
+	// It may have been marked and deleted, if that took long enough.
+	again, _, _, err := r.namedNow(ctx, id)
+	again.fault = x.fault
+	return again, err
+}
+
+// namedNow says what the committed manifest, read from the bucket now, has of an object.
+func (r *Remote) namedNow(ctx context.Context, id MarkID) (x examined, size int64, sum uint32, err error) {
+	m, err := r.refresh(ctx)
+	if err != nil {
+		return x, 0, 0, err
+	}
+	if m.retired || m.dropped {
+		return x, 0, 0, nil
+	}
+	if id.Kind == KeyPage {
+		for _, p := range m.pages {
+			if p.id == id.ID {
+				return examined{named: true, key: r.pageKey(p.id), base: p.id.Base, end: p.end}, int64(p.size), p.crc, nil
+			}
+		}
+		return x, 0, 0, nil
+	}
+	s, err := r.find(ctx, m, max(id.ID.Base, m.start))
+	switch {
+	case errors.Is(err, ErrBelowStart), errors.Is(err, ErrNotTiered):
+		return x, 0, 0, nil
+	case err != nil || s.ID != id.ID:
+		return x, 0, 0, err
+	}
+	return examined{named: true, key: r.Key(s.ID), segment: s, base: s.ID.Base, end: s.End}, s.StoredBytes, s.ObjectCRC, nil
+}
+
+// soundness compares an object in the store with its size and checksum.
+func (r *Remote) soundness(ctx context.Context, key string, size int64, want uint32) (Fault, error) {
+	obj, err := r.a.deps.Store.Head(ctx, key)
+	switch {
+	case errors.Is(err, objstore.ErrNotFound):
+		return FaultMissing, nil
+	case err != nil:
+		return FaultNone, storeError("examine", err)
+	case obj.Size != size:
+		return FaultSize, nil
+	}
+	sum := uint32(0)
+	for at := int64(0); at < size; at += scrubPieceBytes {
+		sum, err = r.sumOf(ctx, key, size, at, min(scrubPieceBytes, size-at), sum)
+		switch {
+		case errors.Is(err, objstore.ErrNotFound):
+			return FaultMissing, nil
+		case errors.Is(err, objstore.ErrRange):
+			return FaultSize, nil
+		case err != nil:
+			return FaultNone, storeError("examine", err)
+		}
+	}
+	if sum != want {
+		return FaultBytes, nil
+	}
+	return FaultNone, nil
+}
+
+// suspectsMax bounds the objects that readers have complained of and nobody has
+// looked at; a read that meets one left out complains again.
+const suspectsMax = 256
+
+// suspect tells the manager that a read met an object that is missing or damaged.
+func (r *Remote) suspect(id MarkID) {
+	if fn := r.a.onSuspect.Load(); fn != nil {
+		(*fn)(r.p, id)
+	}
+}
+
+// suspected takes a reader's complaint, each once until the core has it.
+func (m *Manager) suspected(p topic.Partition, id MarkID) {
+	k := suspicion{p, id}
+	m.mu.Lock()
+	known := m.suspicions[k] || len(m.suspicions) >= suspectsMax || m.led[p] == nil
+	if !known {
+		m.suspicions[k] = true
+	}
+	m.mu.Unlock()
+	if !known {
+		m.post(evSuspect{p, id})
+	}
+}
+
+// suspicion is a complaint on its way to the core.
+type suspicion struct {
+	p  topic.Partition
+	id MarkID
+}
