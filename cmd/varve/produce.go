@@ -405,12 +405,14 @@ func (f *firstError) get() error {
 }
 
 // progress is a bar on a terminal, in bytes unless units say otherwise, and silent elsewhere. A size of -1
-// means that the end is not known.
+// means that the end is not known. It draws when it is told of something, and never by itself: the library
+// has a goroutine for that which races with who tells, and which stays when the bar is left unfinished.
 func progress(w io.Writer, size int64, what string, quiet bool, units ...progressbar.Option) *progressbar.ProgressBar {
 	if quiet || !isTerminal(w) {
-		return progressbar.DefaultBytesSilent(size, what)
+		return progressbar.NewOptions64(size, progressbar.OptionSetVisibility(false))
 	}
 	return progressbar.NewOptions64(size, append([]progressbar.Option{
+		progressbar.OptionSetSpinnerChangeInterval(0),
 		progressbar.OptionSetWriter(w),
 		progressbar.OptionSetDescription(what),
 		progressbar.OptionShowBytes(true),
