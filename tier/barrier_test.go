@@ -25,7 +25,7 @@ func TestNewLeaderClaimsBeforeItUploads(t *testing.T) {
 		r.pass(time.Minute)
 		r.m.Resign(g.p)
 		before := len(puts.list())
-		next := &rigLog{p: g.p, epoch: 2, l: g.l, cfg: g.cfg}
+		next := g.again(2)
 		next.lead = r.m.Lead(next)
 		next.fill(3, 2)
 		r.pass(time.Minute)
@@ -62,7 +62,7 @@ func TestStartNeverGoesBack(t *testing.T) {
 		if err := r.archive.Partition(g.p).Commit(ctx, Edit{LeaderEpoch: 1, AdvanceStart: start}); err != nil {
 			t.Fatal(err)
 		}
-		next := &rigLog{p: g.p, epoch: 2, l: g.l, cfg: g.cfg}
+		next := g.again(2)
 		next.lead = r.m.Lead(next)
 		next.fill(1, 2)
 		r.pass(time.Minute)
@@ -89,7 +89,8 @@ func TestUnreadableHeadStopsItsPartition(t *testing.T) {
 		}
 		damage(t, r.mem, key, 40)
 		r.restart()
-		next := &rigLog{p: g.p, epoch: 2, l: g.l, cfg: cfg}
+		next := g.again(2)
+		next.cfg = cfg
 		next.lead = r.m.Lead(next)
 		next.fill(2, 2)
 		healthy := r.leadWith(r.newLog(1, defaultTopic()), 3)

@@ -367,7 +367,7 @@ func TestResignedLeaderGivesUpAndTheNextOneGoesOn(t *testing.T) {
 		if st := r.state(g.p); st.End > 0 {
 			t.Errorf("archive ends at %d: a resigned leader committed", st.End)
 		}
-		next := &rigLog{p: g.p, epoch: 2, l: g.l, cfg: g.cfg}
+		next := g.again(2)
 		next.lead = r.m.Lead(next)
 		r.pass(2 * time.Minute)
 		r.wantEnd(next, next.end())

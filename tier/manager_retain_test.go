@@ -88,7 +88,8 @@ func TestNewLeaderDeletesNothingBeforeItKnowsTheArchive(t *testing.T) {
 		r.faulty.Set(objstore.Rule{Fault: objstore.FaultSlowDown})
 		r.restart()
 		cfg.RetentionBytes = 3 * size
-		next := &rigLog{p: g.p, epoch: 2, l: g.l, cfg: cfg}
+		next := g.again(2)
+		next.cfg = cfg
 		next.lead = r.m.Lead(next)
 		r.pass(time.Hour)
 		if st := r.state(g.p); st.Start != 0 || next.Offsets().LogStart != 0 {

@@ -199,7 +199,7 @@ func TestDeletedTopicIsNotLedAgainAndFencesLateLeaders(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.pass(time.Minute)
-		late := &rigLog{p: g.p, epoch: 9, l: g.l, cfg: g.cfg}
+		late := g.again(9)
 		late.lead = r.m.Lead(late)
 		late.fill(2, 2)
 		cfg := DefaultConfig()

@@ -21,7 +21,7 @@ func (r *rig) stray(g *rigLog, epoch int32) {
 func (g *rigLog) again(epoch int32) *rigLog {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return &rigLog{p: g.p, epoch: epoch, l: g.l, cfg: g.cfg}
+	return &rigLog{p: g.p, epoch: epoch, mu: g.mu, l: g.l, cfg: g.cfg}
 }
 
 // A leader that was elected uncleanly has claimed before it leads: that the manifest

@@ -90,7 +90,7 @@ type rigLog struct {
 	p     topic.Partition
 	epoch int32
 
-	mu  sync.Mutex // guards the following
+	mu  *sync.Mutex // the log's, which several leaderships have; guards the following
 	l   *simLog
 	cfg TopicConfig
 
@@ -110,7 +110,7 @@ func defaultTopic() TopicConfig {
 }
 
 func (r *rig) newLog(i int, cfg TopicConfig) *rigLog {
-	return &rigLog{p: rigPartition(i), epoch: 1, l: newSimLog(0), cfg: cfg}
+	return &rigLog{p: rigPartition(i), epoch: 1, mu: new(sync.Mutex), l: newSimLog(0), cfg: cfg}
 }
 
 // lead fills the log with sealed segments and hands it over.
