@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -170,11 +171,11 @@ func (c *consumeRun) topics(ctx context.Context, adm *admin, args []string) ([]s
 	}
 	var topics []string
 	for _, pattern := range args {
-		re, err := regexp.Compile(pattern)
-		if err != nil {
+		_, err := regexp.Compile(pattern) // by itself: its error is to show what was written
+		re, whole := regexp.Compile(wholly(pattern))
+		if err = cmp.Or(err, whole); err != nil {
 			return nil, fmt.Errorf("--regex: %q is no regular expression: %w", pattern, err)
 		}
-		re = regexp.MustCompile(wholly(pattern))
 		for _, t := range all.Sorted() {
 			if re.MatchString(t.Topic) && !slices.Contains(topics, t.Topic) {
 				topics = append(topics, t.Topic)

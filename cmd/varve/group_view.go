@@ -51,11 +51,11 @@ type groupOffset struct {
 // findGroup says of which type a group is and who coordinates it.
 func (a *admin) findGroup(ctx context.Context, name string) (kadm.ListedGroup, error) {
 	all, err := a.ListGroups(ctx)
-	if err != nil {
-		return kadm.ListedGroup{}, err
-	}
-	g, ok := all[name]
-	if !ok {
+	g, ok := all[name] // whoever else does not answer
+	switch {
+	case !ok && err != nil:
+		return g, err
+	case !ok:
 		return g, groupError(name, kerr.GroupIDNotFound, "there is no such group")
 	}
 	g.GroupType = strings.ToLower(cmp.Or(g.GroupType, groupClassic))

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -147,59 +148,54 @@ func askClassic(ctx context.Context, cl *kgo.Client, group string) (string, int3
 	req := kmsg.NewPtrDescribeGroupsRequest()
 	req.Groups = []string{group}
 	resp, err := req.RequestWith(ctx, cl)
-	if err != nil {
-		return "", 0, nil, err
+	if err != nil || len(resp.Groups) != 1 {
+		return "", 0, nil, cmp.Or(err, errNoAnswer)
 	}
-	if len(resp.Groups) != 1 {
-		return "", 0, nil, errors.New("no answer")
-	}
-	g := resp.Groups[0]
-	if err := kerr.ErrorForCode(g.ErrorCode); err != nil {
-		return "", 0, nil, err
-	}
-	owners := map[string][]string{}
+	g, owners := resp.Groups[0], owned{}
 	for _, m := range g.Members {
-		owners[m.MemberID] = nil
-		if len(m.MemberAssignment) == 0 {
-			continue
-		}
 		var a kmsg.ConsumerMemberAssignment
-		if err := a.ReadFrom(m.MemberAssignment); err != nil {
-			return "", 0, nil, fmt.Errorf("assignment of %s: %w", m.MemberID, err)
-		}
-		for _, t := range a.Topics {
-			for _, p := range t.Partitions {
-				owners[m.MemberID] = append(owners[m.MemberID], joinKey(t.Topic, p))
+		if len(m.MemberAssignment) > 0 {
+			if err := a.ReadFrom(m.MemberAssignment); err != nil {
+				return "", 0, nil, fmt.Errorf("assignment of %s: %w", m.MemberID, err)
 			}
 		}
+		owners.add(m.MemberID, "")
+		for _, t := range a.Topics {
+			owners.add(m.MemberID, t.Topic, t.Partitions...)
+		}
 	}
-	return g.State, 0, owners, nil
+	return g.State, 0, owners, kerr.ErrorForCode(g.ErrorCode)
 }
 
 func askConsumer(ctx context.Context, cl *kgo.Client, group string) (string, int32, map[string][]string, error) {
 	req := kmsg.NewPtrConsumerGroupDescribeRequest()
 	req.Groups = []string{group}
 	resp, err := req.RequestWith(ctx, cl)
-	if err != nil {
-		return "", 0, nil, err
+	if err != nil || len(resp.Groups) != 1 {
+		return "", 0, nil, cmp.Or(err, errNoAnswer)
 	}
-	if len(resp.Groups) != 1 {
-		return "", 0, nil, errors.New("no answer")
-	}
-	g := resp.Groups[0]
-	if err := kerr.ErrorForCode(g.ErrorCode); err != nil {
-		return "", 0, nil, err
-	}
-	owners := map[string][]string{}
+	g, owners := resp.Groups[0], owned{}
 	for _, m := range g.Members {
-		owners[m.MemberID] = nil
+		owners.add(m.MemberID, "")
 		for _, t := range m.Assignment.TopicPartitions {
-			for _, p := range t.Partitions {
-				owners[m.MemberID] = append(owners[m.MemberID], joinKey(t.Topic, p))
-			}
+			owners.add(m.MemberID, t.Topic, t.Partitions...)
 		}
 	}
-	return g.State, g.Epoch, owners, nil
+	return g.State, g.Epoch, owners, kerr.ErrorForCode(g.ErrorCode)
+}
+
+// errNoAnswer is returned when a coordinator says nothing of the group it was asked for.
+var errNoAnswer = errors.New("no answer")
+
+// owned is what each member of a group has; one that has nothing is in it, too.
+type owned map[string][]string
+
+func (o owned) add(member, topic string, partitions ...int32) {
+	keys := o[member]
+	for _, p := range partitions {
+		keys = append(keys, joinKey(topic, p))
+	}
+	o[member] = keys
 }
 
 // settleGroups lets two members join a group of each protocol once all has healed, waits until it is stable, and notes who owns
