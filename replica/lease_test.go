@@ -199,7 +199,7 @@ func TestPausedLeaderFindsItsLeaseGone(t *testing.T) {
 // TestUncleanLeaderWithoutALeaseTakesNothingFromTheBucket has its lease run out before it could ask the bucket: it may have been replaced,
 // and a manifest that it claims would be another one's.
 func TestUncleanLeaderWithoutALeaseTakesNothingFromTheBucket(t *testing.T) {
-	c := startCluster(t, 2, hot.Fsync, nil)
+	c := startCluster(t, 2, hot.Fsync, lagging)
 	b, l := c.nodes[1], newLease()
 	b.kill(false, 0)
 	store := newPutStore(c.bucket)
