@@ -60,10 +60,14 @@ func randomize(r *rand.Rand, v reflect.Value, depth int) {
 
 func TestSchemaAgreesWithKmsg(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
+	tries := 200
+	if testing.Short() {
+		tries = 20
+	}
 	for key, s := range schemas {
 		req := kmsg.RequestForKey(key)
 		for v := int16(0); v <= req.MaxVersion(); v++ {
-			for range 200 {
+			for range tries {
 				req := kmsg.RequestForKey(key)
 				req.SetVersion(v)
 				randomize(r, reflect.ValueOf(req).Elem(), 0)

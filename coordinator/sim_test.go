@@ -7,7 +7,7 @@ import (
 )
 
 var (
-	simSteps = flag.Int("sim.steps", 0, "steps of the simulation, over all seeds; 0 is 100,000, or 1,000,000 with VARVE_LONG=1")
+	simSteps = flag.Int("sim.steps", 0, "steps of the simulation, over all seeds; 0 is 100,000, or 1,000,000 with VARVE_LONG=1, or 20,000 with -short")
 	simFrom  = flag.Uint64("sim.from", 1, "the first seed")
 	simLines = flag.Int("sim.story", 80, "lines of the story of a failure")
 	simSeed  = flag.Uint64("sim.seed", 0, "run this seed only, and tell its story")
@@ -99,6 +99,8 @@ func simTotal() int {
 		return *simSteps
 	case os.Getenv("VARVE_LONG") != "":
 		return 1_000_000
+	case testing.Short():
+		return 20_000
 	}
 	return 100_000
 }

@@ -734,8 +734,11 @@ func TestAcknowledgedRecordsSurvivePowerLossAtAnyOperation(t *testing.T) {
 		return
 	}
 	seeds := 1000
-	if longRun() {
+	switch {
+	case longRun():
 		seeds = 20_000
+	case testing.Short():
+		seeds = 100
 	}
 	if *crashSeeds != 0 {
 		seeds = *crashSeeds
