@@ -11,6 +11,9 @@ import (
 type Log interface {
 	// Epoch is the leader epoch under which this broker leads the partition and serves it; false when it does not.
 	Epoch(partition int32) (epoch int32, leading bool)
+	// Leased says whether no other broker can lead any of the partitions that this one does. Without a lease the state may be
+	// an old one: what it says is not to be shown.
+	Leased() bool
 	// Append appends one record batch under that leader epoch and returns when it is committed. When it returns an error the
 	// batch may be in the log or not, and may be committed later or not. The batch is given its offsets, but is not kept.
 	Append(ctx context.Context, partition, epoch int32, records batch.Batch) error

@@ -313,13 +313,20 @@ func (s *shard) turn(first *call) {
 	if out.cut {
 		s.c.cutOff(s.index, s.core.(cutter).redundant())
 	}
+	// What was committed a moment ago shows that the state was the latest. Where nothing was written it may be that of a
+	// leader which has been replaced and has not heard of it: a member that is told old offsets reads, and commits, anew.
+	outdated := len(out.records) == 0 && !s.c.log.Leased()
 	for _, r := range out.replies {
 		q := s.waiting[r.ticket]
 		if q == nil {
 			panic(fmt.Sprintf("coordinator: ticket %d answered twice", r.ticket))
 		}
 		delete(s.waiting, r.ticket)
-		q.answer(r.result, r.err)
+		if outdated {
+			q.answer(nil, ErrNotCoordinator)
+		} else {
+			q.answer(r.result, r.err)
+		}
 	}
 }
 

@@ -27,6 +27,7 @@ type memLog struct {
 	mislead int // that many appends fail although the records are in the log
 	hold    chan struct{}
 	reading chan struct{} // reads wait for it
+	alone   bool          // without a lease
 }
 
 var errDisk = errors.New("disk gone")
@@ -44,6 +45,12 @@ func (l *memLog) Epoch(p int32) (int32, bool) {
 	defer l.mu.Unlock()
 	e, ok := l.epochs[p]
 	return e, ok
+}
+
+func (l *memLog) Leased() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.alone
 }
 
 func (l *memLog) Append(ctx context.Context, p, epoch int32, records batch.Batch) error {
@@ -696,4 +703,30 @@ func TestMemberIDsEndInUUIDs(t *testing.T) {
 	if a == b {
 		t.Error("the same twice")
 	}
+}
+
+// TestCoordinatorWithoutALeaseShowsNothing: another may coordinate the group by now, and have later offsets and other members. A member
+// that was told old offsets read, and committed, from there.
+func TestCoordinatorWithoutALeaseShowsNothing(t *testing.T) {
+	bubble(t, func(r *rig) {
+		id, gen := r.stable("g")
+		r.must(r.commit(context.Background(), "g2", 42))
+		r.log.set(func() { r.log.alone = true })
+		if err := r.heartbeat("g", id, gen); !errors.Is(err, ErrNotCoordinator) {
+			t.Errorf("a heartbeat: %v", err)
+		}
+		_, err := r.FetchOffsets(context.Background(), &FetchOffsetsRequest{Group: "g2", Partitions: []OffsetPartition{{Topic: "t"}}})
+		if !errors.Is(err, ErrNotCoordinator) {
+			t.Errorf("offsets: %v", err)
+		}
+		if err := r.heartbeat("nobody", "x", 1); !errors.Is(err, ErrNotCoordinator) {
+			t.Errorf("a member that is not known here: %v", err)
+		}
+		r.must(r.commit(context.Background(), "g2", 43)) // a log that takes it is still this one's
+		r.log.set(func() { r.log.alone = false })
+		r.must(r.heartbeat("g", id, gen))
+		if at := r.fetched("g2"); at != 43 {
+			t.Fatalf("offset %d", at)
+		}
+	})
 }

@@ -31,6 +31,9 @@ func (j *Journal) Epoch(partition int32) (epoch int32, leading bool) {
 	return epoch, err == nil
 }
 
+// Leased says whether no other broker can lead what this one does. False means that nobody knows.
+func (j *Journal) Leased() bool { return j.m.leased() }
+
 // Append appends one record batch under the leader epoch given and returns when it is committed. After an error, unless it
 // is ErrNotLeader, the batch may be in the log or not. The batch is written to and not kept.
 func (j *Journal) Append(ctx context.Context, partition, epoch int32, records batch.Batch) error {

@@ -15,10 +15,23 @@ var notFound = TimeOffset{Offset: NoOffset, Timestamp: NoTimestamp, LeaderEpoch:
 
 // ListOffset answers one ListOffsets question: a special timestamp (-1 to -6) or the first record with a timestamp at or after
 // ts. Both tiers are one log here: the same question gives the same answer wherever the records lie. It may read the bucket.
+//
+// A leader without a lease answers where the log begins and what it finds; where the log ends is not its to say (lastWord).
 func (p *Partition) ListOffset(ctx context.Context, ts int64, isolation int8, replicaID, currentEpoch int32) (TimeOffset, error) {
 	if err := p.admit(currentEpoch); err != nil {
 		return notFound, err
 	}
+	found, err := p.listOffset(ctx, ts, isolation, replicaID)
+	if err != nil || ts == TimeEarliest || ts == TimeEarliestLocal || ts >= 0 && found.Offset != NoOffset {
+		return found, err
+	}
+	if err := p.lastWord(); err != nil {
+		return notFound, err
+	}
+	return found, nil
+}
+
+func (p *Partition) listOffset(ctx context.Context, ts int64, isolation int8, replicaID int32) (TimeOffset, error) {
 	if ts < TimeEarliestPendingUpload {
 		return notFound, ErrUnsupportedTimestamp
 	}
@@ -246,6 +259,9 @@ func (p *Partition) EndOffsetForEpoch(currentEpoch, epoch int32) (int32, int64, 
 	if doubtful && !p.damage.verdict.Load().holds(p) {
 		return NoEpoch, NoOffset, ErrOffsetNotAvailable
 	}
+	if err := p.lastWord(); err != nil {
+		return NoEpoch, NoOffset, err
+	}
 	return found, end, nil
 }
 
@@ -255,6 +271,9 @@ func (p *Partition) DeleteRecords(_ context.Context, offset int64) (int64, error
 	role := p.role.Load()
 	if role.err != nil {
 		return NoOffset, role.err
+	}
+	if !p.m.leased() {
+		return NoOffset, ErrNotLeader // as far as anybody knows here, and whoever leads would not hear of it
 	}
 	if t := &p.settings.Load().topic; t.CleanupCompact && !t.CleanupDelete {
 		return NoOffset, ErrPolicyViolation

@@ -36,6 +36,9 @@ func (p *Partition) read(r ReadRequest) (ReadResult, error) {
 		if r.LastFetchedEpoch != NoEpoch {
 			diverging, err := p.diverging(r, o)
 			if err != nil || diverging != nil {
+				if unknown := p.lastWord(); unknown != nil && r.ReplicaID < 0 {
+					return nothingRead, unknown
+				}
 				res.Diverging = diverging
 				return res, err
 			}
@@ -82,10 +85,15 @@ func (p *Partition) admitReader(r ReadRequest) error {
 
 // readLocal is one attempt under one view of the offsets. done is false when it came to reading and that failed.
 func (p *Partition) readLocal(r ReadRequest, o hot.Offsets, res *ReadResult) (done bool, err error) {
-	if r.Offset < o.LogStart || r.Offset > o.End {
+	switch {
+	case r.Offset < o.LogStart:
 		return true, ErrOffsetOutOfRange
-	}
-	if r.Offset < o.LocalStart {
+	case r.Offset > o.End:
+		if unknown := p.lastWord(); unknown != nil && r.ReplicaID < 0 {
+			return true, unknown
+		}
+		return true, ErrOffsetOutOfRange
+	case r.Offset < o.LocalStart:
 		switch {
 		case p.remote == nil:
 			return true, ErrOffsetOutOfRange
@@ -193,6 +201,19 @@ func (p *Partition) admit(currentEpoch int32) error {
 		}
 	}
 	return role.err
+}
+
+// lastWord goes between a look at the log and an answer that says where it ends: there is no such offset, epoch or time. When
+// the controller may have given up on this broker, another may lead, and have what is not here: a consumer that is told
+// otherwise begins anew somewhere else and takes its group's offsets along (the error is ErrNotLeader, and it asks again). What
+// is below the high watermark, and what is deleted, stays so whoever leads: that is answered without a lease, too.
+//
+// A replica's fetch does not need it: it names the leader epoch, and who follows in this one has heard of no other leader.
+func (p *Partition) lastWord() error {
+	if p.role.Load().err == nil && !p.m.leased() {
+		return ErrNotLeader
+	}
+	return nil
 }
 
 // diverging compares the reader's last record with this log's lineage (KIP-595's check, for consumers and replicas alike).

@@ -61,6 +61,16 @@ var replicationMutants = []focused{
 		{"an acknowledgement of an older epoch is given", "14: the epoch is checked at the answer", "replica/partition.go",
 			"	if r.err != nil || r.epoch != epoch {", "	if r.err != nil {"},
 	}},
+	{"coordinator.TestCoordinatorWithoutALeaseShowsNothing", []mutant{
+		{"a coordinator without a lease shows its state", "26: who may have been replaced has not the last word", "coordinator/shard.go",
+			"	outdated := len(out.records) == 0 && !s.c.log.Leased()", "	outdated := false"},
+	}},
+	{"replica.TestLeaderWithoutALeaseDoesNotSayWhereItsLogEnds", []mutant{
+		{"a leader without a lease says where its log ends", "26: who may have been replaced has not the last word", "replica/read.go",
+			"	if p.role.Load().err == nil && !p.m.leased() {", "	if false {"},
+		{"what is deleted without a lease counts", "26: who may have been replaced has not the last word", "replica/listoffset.go",
+			"	if !p.m.leased() {", "	if false {"},
+	}},
 	{"replica.TestAppendsAndAnswersWantTheMinimumInSync", []mutant{
 		{"the minimum is not asked at the answer", "14, 15: the minimum is asked again at the answer", "replica/partition.go",
 			"	if !p.isr.Enough() {", "	if false {"},
