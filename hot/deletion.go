@@ -51,6 +51,9 @@ func (s *Store) Delete(p topic.Partition) error {
 	if err := errors.Join(s.journal.remove(k), s.journal.sync()); err != nil && !isDiskEnd(err) {
 		return fmt.Errorf("delete partition %s: %w", p, err)
 	}
+	if err := s.tellShared(); err != nil {
+		return fmt.Errorf("delete partition %s: %w", p, err)
+	}
 	s.mu.Lock()
 	delete(s.logs, k)
 	delete(s.onDisk, k)

@@ -18,7 +18,8 @@ import (
 // Journal file, big-endian: a header and a run of records; the last record of
 // a partition is the one that counts.
 //
-//	header: "VARVEJNL" 8, version 4 (1 or 2), reserved 4
+//	header: "VARVEJNL" 8, version 4 (1 or 2), edition 4 (in version 2: one more
+//	        whenever the file is rewritten; 0 in version 1)
 //
 // It has version 2 while the shared log is in use (sharedlog.go), and version
 // 1 otherwise: what a file of version 1 finds of a shared log is void. A
@@ -192,6 +193,7 @@ type journal struct {
 
 	mu        sync.Mutex // guards the following, held across the journal's own writes
 	version   uint32     // of the file
+	edition   uint32     // of the last file of version 2
 	missing   bool       // there was no file
 	lastCut   uint32     // the highest that was given
 	file      vfs.File
@@ -199,7 +201,7 @@ type journal struct {
 	synced    int64 // of it, durable
 	reserved  int64 // blocks are reserved up to here, at best
 	live      map[journalKey]*partitionState
-	removed   map[journalKey]struct{} // that the file which was read says so of; nil once it is written on
+	removed   map[journalKey]uint32   // that the file which was read says so of, with their cut; nil once it is written on
 	forgotten map[journalKey]struct{} // that it has, and that forget took out; nil likewise
 	behind    map[journalKey]struct{} // whose record did not fit on the disk
 	retry     int64                   // position at which a rewrite that did not fit is tried again
@@ -252,6 +254,21 @@ func (j *journal) begin() error {
 	}
 	j.removed, j.forgotten = nil, nil
 	return err
+}
+
+// mark is how much of the journal is durable, for the shared log.
+func (j *journal) mark() journalMark {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.version == journalVersion {
+		return journalMark{}
+	}
+	return journalMark{j.edition, j.synced}
+}
+
+// reaches says whether a journal that was read has all that it once had durably.
+func (j *journal) reaches(m journalMark) bool {
+	return !journalMark{j.edition, j.at}.before(m)
 }
 
 // forget takes a partition out of a journal that was read and is not written on
@@ -339,7 +356,8 @@ func (j *journal) load(b []byte) error {
 	if v != journalVersion && v != journalVersionCut {
 		return fmt.Errorf("%s has version %d, this build reads %d and %d: %w", j.path, v, journalVersion, journalVersionCut, ErrCorrupt)
 	}
-	j.at, j.version, j.removed = journalHeaderSize, v, map[journalKey]struct{}{}
+	j.at, j.version, j.removed = journalHeaderSize, v, map[journalKey]uint32{}
+	j.edition = binary.BigEndian.Uint32(b[12:])
 	size := recordSize(v)
 	for b = b[journalHeaderSize:]; len(b) >= size; b = b[size:] {
 		kind, k, s, ok := parseJournalRecord(b[:size])
@@ -351,7 +369,7 @@ func (j *journal) load(b []byte) error {
 		switch kind {
 		case recordRemoved:
 			delete(j.live, k)
-			j.removed[k] = struct{}{}
+			j.removed[k] = s.cut
 		case recordState:
 			j.live[k] = &s
 			delete(j.removed, k)
@@ -365,6 +383,7 @@ func (j *journal) encodeLocked() []byte {
 	copy(b, journalMagic)
 	binary.BigEndian.PutUint32(b[8:], j.version)
 	if j.version != journalVersion {
+		binary.BigEndian.PutUint32(b[12:], j.edition)
 		// The logs that had it may be gone, and what was written for them not.
 		b = appendJournalRecord(b, j.version, recordCut, journalKey{}, &partitionState{cut: j.lastCut, hadEpoch: -1})
 	}
@@ -376,8 +395,13 @@ func (j *journal) encodeLocked() []byte {
 
 // rewriteLocked replaces the file by its live records.
 func (j *journal) rewriteLocked() error {
+	was := j.edition
+	if j.version != journalVersion {
+		j.edition++
+	}
 	b := j.encodeLocked()
 	if err := vfs.WriteFileAtomic(j.fs, j.path, b); err != nil {
+		j.edition = was
 		if errors.Is(err, vfs.ErrReplaced) {
 			return fmt.Errorf("rewrite journal: %w", tooLate(err))
 		}

@@ -3,28 +3,39 @@ package hot
 import (
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
+	"sync"
 
 	"github.com/varvelog/varve/hot/vfs"
 )
 
 // sharedLog is the file of the shared log as it is written. The syncer's
-// goroutine owns it. A round in it makes durable what was appended to several
-// logs, with one write and one sync of blocks that are there already; their own
-// files are synced later, all of them, before the file is begun anew. The
-// journal's version 2 says that it is in use.
+// goroutine owns it, but for its header. A round in it makes durable what was
+// appended to several logs, with one write and one sync of blocks that are there
+// already; their own files are synced later, all of them, before the file is begun
+// anew. The journal's version 2 says that it is in use.
 type sharedLog struct {
 	file vfs.File
 	size int64
 	at   int64  // where the next round begins
 	seq  uint64 // its sequence
-	g    sharedGeneration
 
-	// The round being put together.
-	buf     []byte
-	entries int
+	// The round being put together: its heads have room for slots entries.
+	buf            []byte
+	slots, entries int
+
+	groups [sharedGroups][]byte // heads of the last rounds, as earlier heads, by sequence
+
+	mu  sync.Mutex // guards the following, held across writes and syncs: of two syncs one alone might be told of an error
+	g   sharedGeneration
+	err error // of the first that failed
 }
+
+// sharedGroups is how many rounds' heads are kept for the next rounds.
+const sharedGroups = 8
 
 // sharesLog says whether the store may come to have a shared log. It has none
 // before there is work for one (syncer.wantShared).
@@ -60,7 +71,11 @@ func (s *Store) makeShared() (*sharedLog, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Before the journal has the version: who is about to change bytes that a round
+	// may have finds the file in a journal that says so.
+	s.shared.Store(x)
 	if err := s.journal.setVersion(journalVersionCut); err != nil {
+		s.shared.Store(nil)
 		return nil, errors.Join(err, x.file.Close())
 	}
 	return x, nil
@@ -82,11 +97,12 @@ func (s *Store) openShared(path string, size int64) (*sharedLog, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &sharedLog{file: f, size: size, seq: 1}
-	if g, err := readSharedHeader(f); err == nil {
+	x := &sharedLog{file: f, size: size, seq: 1, g: sharedGeneration{salt: rand.Uint64()}}
+	if g, err := readSharedHeader(f, size); err == nil {
 		x.g = g
+		x.g.mark = journalMark{} // of a journal that has version 1 by now
 	}
-	if err := x.renew(); err != nil {
+	if err := x.renew(journalMark{}); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return x, nil
@@ -121,7 +137,7 @@ func (s *Store) zeroShared(path string, size int64) (err error) {
 		}
 	}
 	if err == nil {
-		_, err = f.WriteAt(sharedGeneration{retired: true}.append(nil), 0)
+		_, err = f.WriteAt(sharedGeneration{salt: rand.Uint64(), retired: true}.append(nil), 0)
 	}
 	if err == nil {
 		err = f.Sync()
@@ -164,80 +180,170 @@ func (s *Store) closeShared(synced bool) error {
 // in place: the next start applies the shared log.
 var errBehind = errors.New("files are behind the shared log")
 
-func readSharedHeader(f vfs.File) (sharedGeneration, error) {
-	var b [sharedHeaderSize]byte
-	if _, err := f.ReadAt(b[:], 0); err != nil {
-		return sharedGeneration{}, fmt.Errorf("read header: %w", err)
-	}
-	return parseSharedHeader(b[:])
-}
-
 // renew begins the next generation. Everything in the present one is synced in
 // place.
-func (x *sharedLog) renew() error {
-	return x.begin(sharedGeneration{number: x.g.number + 1, salt: rand.Uint64(), first: x.seq})
+func (x *sharedLog) renew(mark journalMark) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	g := sharedGeneration{number: x.g.number + 1, salt: x.g.salt, first: x.seq, mark: mark}
+	if mark.before(x.g.mark) {
+		g.mark = x.g.mark
+	}
+	if err := x.headerLocked(g); err != nil {
+		return err
+	}
+	x.at = sharedBlock
+	for i := range x.groups {
+		x.groups[i] = x.groups[i][:0]
+	}
+	return nil
 }
 
 // retire makes what is in the file void, when that is synced in place.
 func (x *sharedLog) retire() error {
-	return x.begin(sharedGeneration{number: x.g.number + 1, salt: rand.Uint64(), first: x.seq, retired: true})
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.headerLocked(sharedGeneration{number: x.g.number + 1, salt: x.g.salt, first: x.seq, retired: true})
 }
 
-func (x *sharedLog) begin(g sharedGeneration) error {
-	x.buf = g.append(x.buf[:0])
-	if _, err := x.file.WriteAt(x.buf, 0); err != nil {
-		return fmt.Errorf("write header: %w", err)
+// tell makes durable that the journal has come as far as mark.
+func (x *sharedLog) tell(mark journalMark) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.err != nil || !x.g.mark.before(mark) {
+		return x.err
 	}
-	if err := x.file.Sync(); err != nil {
-		return fmt.Errorf("sync header: %w", err)
+	g := x.g
+	g.mark = mark
+	return x.headerLocked(g)
+}
+
+// headerLocked writes a header where the older one is. One that finds no space
+// changes nothing.
+func (x *sharedLog) headerLocked(g sharedGeneration) error {
+	if x.err != nil {
+		return x.err
 	}
-	x.g, x.at = g, sharedBlock
-	return nil
+	g.serial = x.g.serial + 1
+	_, err := x.file.WriteAt(g.append(nil), g.place(x.size))
+	if err == nil {
+		err = x.file.Sync()
+	}
+	if err == nil {
+		x.g = g
+		return nil
+	}
+	return x.failLocked(fmt.Errorf("write header of the shared log: %w", err))
+}
+
+// failLocked keeps an error that nobody may hide by trying again.
+func (x *sharedLog) failLocked(err error) error {
+	if !isDiskEnd(err) {
+		x.err = err
+	}
+	return err
+}
+
+// tellShared comes between a record of the journal that is durable and the change
+// of bytes below the end of a log for which it stands: until then the shared log
+// may be taken for what it was. A journal that has lost the record is found out by
+// it.
+func (s *Store) tellShared() error {
+	x := s.shared.Load()
+	if x == nil {
+		return nil
+	}
+	err := x.tell(s.journal.mark())
+	if isDiskEnd(err) {
+		// It takes a journal that is damaged, too, to do harm.
+		s.logger.Warn("no space for the header of the shared log", "err", err)
+		return nil
+	}
+	if err != nil {
+		s.failAll("sync", err)
+	}
+	return err
 }
 
 // fits says whether a round with that many entries of so many bytes goes in.
 func (x *sharedLog) fits(entries int, bytes int64) bool {
 	body := bytes + int64(entries)*sharedEntryHead
-	return body <= sharedRoundMax && x.at+sharedRoundHead+body <= x.size
+	older := int64(len(x.groups[(x.seq-1)%sharedGroups]))
+	return body <= sharedRoundMax && x.at+sharedRoundHead+body+older <= x.size-sharedBlock
 }
 
-// beginRound starts to put a round together.
-func (x *sharedLog) beginRound() {
-	x.buf = append(x.buf[:0], make([]byte, sharedRoundHead)...)
-	x.entries = 0
+// beginRound starts to put a round of so many entries together, at most.
+func (x *sharedLog) beginRound(slots int) {
+	n := sharedRoundHead + slots*sharedEntryHead
+	x.buf = slices.Grow(x.buf[:0], n)[:n]
+	clear(x.buf)
+	x.slots, x.entries = slots, 0
 }
 
 // add reads a run of a segment's bytes into the round.
 func (x *sharedLog) add(e sharedEntry, from vfs.File, n int) error {
-	was := len(x.buf)
-	x.buf = e.appendHead(x.buf, n)
 	at := len(x.buf)
-	x.buf = append(x.buf, make([]byte, n)...)
+	x.buf = slices.Grow(x.buf, n)[:at+n]
 	if got, err := from.ReadAt(x.buf[at:], int64(e.pos)); got < n {
-		x.buf = x.buf[:was]
+		x.buf = x.buf[:at]
 		return err
 	}
+	e.size, e.sum = uint32(n), crc32.Checksum(x.buf[at:], castagnoli)
+	e.put(x.headAt(x.entries))
 	x.entries++
 	return nil
 }
 
+func (x *sharedLog) headAt(i int) []byte {
+	at := sharedRoundHead + i*sharedEntryHead
+	return x.buf[at : at+sharedEntryHead]
+}
+
 // drop takes the last entry, of n bytes, out again.
 func (x *sharedLog) drop(n int) {
-	x.buf = x.buf[:len(x.buf)-sharedEntryHead-n]
+	x.buf = x.buf[:len(x.buf)-n]
 	x.entries--
+	clear(x.headAt(x.entries))
 }
 
 // commit makes the round durable. After an error nobody knows what the disk
 // has of it.
 func (x *sharedLog) commit() error {
-	x.buf = x.g.finishRound(x.buf, 0, x.seq, x.entries)
+	heads := x.buf[sharedRoundHead : sharedRoundHead+x.slots*sharedEntryHead]
+	group := &x.groups[x.seq%sharedGroups]
+	body := len(x.buf)
+	x.addEarlier()
+	older := len(x.buf) - body
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.err != nil {
+		return x.err
+	}
+	x.buf = x.g.finishRound(x.buf, x.seq, x.slots, older)
 	if _, err := x.file.WriteAt(x.buf, x.at); err != nil {
-		return fmt.Errorf("write shared log: %w", err)
+		return x.failLocked(fmt.Errorf("write shared log: %w", err))
 	}
 	if err := x.file.Sync(); err != nil {
-		return fmt.Errorf("sync shared log: %w", err)
+		return x.failLocked(fmt.Errorf("sync shared log: %w", err))
+	}
+	*group = appendGroup((*group)[:0], x.seq, heads)
+	if len(*group) > sharedOlderMax {
+		*group = (*group)[:0]
 	}
 	x.at += int64(len(x.buf))
 	x.seq++
 	return nil
+}
+
+// addEarlier adds the heads of the round before, and of those before that as far as
+// they fill its last block.
+func (x *sharedLog) addEarlier() {
+	for i := uint64(1); i < sharedGroups && i < x.seq; i++ {
+		group := x.groups[(x.seq-i)%sharedGroups]
+		room := (sharedBlock - len(x.buf)%sharedBlock) % sharedBlock
+		if len(group) == 0 || i > 1 && len(group) > room {
+			return
+		}
+		x.buf = append(x.buf, group...)
+	}
 }

@@ -3,9 +3,8 @@ package hot
 import (
 	"errors"
 	"fmt"
-	"maps"
+	"math"
 	"path/filepath"
-	"slices"
 
 	"github.com/varvelog/varve/hot/vfs"
 )
@@ -13,8 +12,24 @@ import (
 // sharedRecovery brings the logs' own files up to what the shared log has, at
 // open, before any log is scanned or cut. It may be ended anywhere and done
 // again: it writes what is there already.
+//
+// An entry is written when its checksum holds and the journal can be trusted for
+// its log. Otherwise (sharedsuspect.go) its log has lost something only if its own
+// files do not have the same bytes.
 type sharedRecovery struct {
-	store   *Store
+	store *Store
+	read  sharedReader
+	g     sharedGeneration
+
+	doubt   bool                  // the journal has lost what it had durably
+	newest  map[journalKey]uint64 // the highest cut that entries of a log have
+	missing []missingRounds       // that are not whole, though they were synced
+	// unknownTo is the end of the rounds of which nobody knows whose they were, 0 when there are none.
+	unknownTo uint64
+	after     map[journalKey]sharedEntry // the first entry of each log behind these
+	suspects  []sharedEntry              // that were not written
+	damage    error                      // what is wrong with the file
+
 	lost    map[journalKey]struct{}
 	unsure  map[journalKey]struct{} // Store.unsure
 	files   map[string]vfs.File     // that are open, sharedFilesMax at most
@@ -30,46 +45,35 @@ const sharedFilesMax = 64
 // memory says afterwards which logs lack records that were durable (Log.Lost);
 // it counts once it is written on, and with that the shared log is void.
 func (s *Store) recoverShared() (r *sharedRecovery, err error) {
-	r = &sharedRecovery{store: s, lost: map[journalKey]struct{}{}, unsure: map[journalKey]struct{}{}, files: map[string]vfs.File{}}
+	r = &sharedRecovery{store: s, newest: map[journalKey]uint64{}, after: map[journalKey]sharedEntry{},
+		lost: map[journalKey]struct{}{}, unsure: map[journalKey]struct{}{}, files: map[string]vfs.File{}}
 	if s.journal.version == journalVersion && !s.journal.missing {
 		return r, nil
 	}
-	path := filepath.Join(s.config.Dir, sharedName)
-	f, err := s.fs.Open(path)
-	if errors.Is(err, vfs.ErrNotExist) {
-		if !s.journal.missing {
-			r.damaged(err)
-		}
-		return r, nil
-	}
-	if err != nil {
-		return r, fmt.Errorf("open the shared log: %w", err)
-	}
-	defer f.Close()
-	g, err := readSharedHeader(f)
+	f, err := s.fs.Open(filepath.Join(s.config.Dir, sharedName))
 	switch {
-	case errors.Is(err, errSharedHeader):
-		r.damaged(err)
+	case errors.Is(err, vfs.ErrNotExist) && s.journal.missing:
 		return r, nil
+	case errors.Is(err, vfs.ErrNotExist):
+		r.damaged(err)
+		r.unknownTo = math.MaxUint64
 	case err != nil:
-		return r, fmt.Errorf("read the shared log: %w", err)
-	case g.retired:
-		return r, nil
+		return r, fmt.Errorf("open the shared log: %w", err)
+	default:
+		err = r.apply(f)
+		if err = errors.Join(err, f.Close(), r.close()); err != nil {
+			return r, fmt.Errorf("apply the shared log: %w", err)
+		}
 	}
-	size, err := f.Size()
-	if err != nil {
-		return r, fmt.Errorf("read the shared log: %w", err)
-	}
-	reader := sharedReader{f: f, size: size, g: g}
-	_, err = reader.walk(func(_ uint64, e sharedEntry) error { return r.apply(e) })
-	if err = errors.Join(err, r.close()); errors.Is(err, errSharedDamage) {
-		r.damaged(err)
-	} else if err != nil {
+	if err := r.judge(); err != nil {
 		return r, fmt.Errorf("apply the shared log: %w", err)
 	}
 	if r.entries > 0 {
 		s.stats.SharedApplied.Add(r.bytes)
 		s.logger.Info("shared log is applied", "entries", r.entries, "bytes", r.bytes)
+	}
+	if r.entries > 0 || r.damage != nil || len(r.suspects) > 0 {
+		// Also what was found in place: it counted by the shared log, which is void from now on.
 		if err := s.fs.SyncFS(s.config.Dir); err != nil {
 			return r, fmt.Errorf("sync what the shared log had: %w", err)
 		}
@@ -77,51 +81,181 @@ func (s *Store) recoverShared() (r *sharedRecovery, err error) {
 	return r, nil
 }
 
-// apply writes an entry into its segment, unless a cut made it wrong or the
-// segment has it for sure.
-func (r *sharedRecovery) apply(e sharedEntry) error {
-	s := r.store
-	st := s.journal.live[e.key]
-	found, exists := s.onDisk[e.key]
+// apply walks over the rounds of the generation that counts, twice: whose they
+// are, and only then their bytes.
+func (r *sharedRecovery) apply(f vfs.File) error {
+	size, err := f.Size()
+	if err != nil {
+		return err
+	}
+	pages := &patient{File: f, stop: r.store.stop}
+	r.read = sharedReader{f: pages, lost: pages.holds, size: size}
+	r.g, err = readSharedHeader(pages, size)
+	if errors.Is(err, errSharedHeader) {
+		r.damaged(err)
+		r.unknownTo = math.MaxUint64
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	r.read.salt = r.g.salt
+	rounds, err := r.read.scan()
+	if err != nil {
+		return err
+	}
+	rounds = r.current(rounds)
+	if r.g.retired {
+		return nil
+	}
+	if r.doubt = !r.store.journal.missing && !r.store.journal.reaches(r.g.mark); r.doubt {
+		r.store.logger.Error("the journal has lost its end: nothing of the shared log is applied, and logs that lack it do not count before they have it again",
+			"path", r.store.journal.path)
+	}
+	if err := r.survey(rounds); err != nil {
+		return err
+	}
+	for i := range rounds {
+		q, last := &rounds[i], i == len(rounds)-1
+		err := r.read.entries(q, func(e sharedEntry, at int64) error { return r.entry(q, &e, at, last) })
+		if err != nil {
+			return err
+		}
+	}
+	if len(pages.lost) > 0 {
+		r.damaged(fmt.Errorf("%d pages cannot be read", len(pages.lost)))
+	}
+	return nil
+}
+
+// current picks the rounds of the latest generation. When it is later than that of
+// the header, the header that began it is damaged.
+func (r *sharedRecovery) current(rounds []sharedRound) []sharedRound {
+	newest := r.g.number
+	for i := range rounds {
+		newest = max(newest, rounds[i].gen)
+	}
+	n := 0
+	for _, q := range rounds {
+		if q.gen == newest && (n == 0 || q.seq > rounds[n-1].seq) {
+			rounds[n] = q
+			n++
+		}
+	}
+	rounds = rounds[:n]
+	if newest > r.g.number {
+		r.damaged(fmt.Errorf("of generation %d: %w", newest, errSharedHeader))
+		before := uint64(rounds[0].at/sharedBlock - 1) // rounds, at most
+		r.g = sharedGeneration{number: newest, salt: r.g.salt, first: rounds[0].seq - min(before, rounds[0].seq)}
+	}
+	return rounds
+}
+
+// survey finds out which rounds are missing and, of all that are there, the highest
+// cut that entries of each log have.
+func (r *sharedRecovery) survey(rounds []sharedRound) error {
+	next, at := r.g.first, int64(sharedBlock)
+	for i := range rounds {
+		q := &rounds[i]
+		if q.seq > next {
+			r.miss(next, q.seq, at)
+		}
+		next, at = q.seq+1, q.end()
+		err := r.read.entries(q, func(e sharedEntry, _ int64) error {
+			r.newest[e.key] = max(r.newest[e.key], e.cut)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for _, place := range r.read.broken {
+		if place == at { // one may begin there that was acknowledged
+			r.miss(next, math.MaxUint64, at)
+			break
+		}
+	}
+	return r.recall(rounds)
+}
+
+// entry writes an entry, unless its bytes are not whole. Those of the last round may
+// be torn: then nobody was told that they are durable.
+func (r *sharedRecovery) entry(q *sharedRound, e *sharedEntry, at int64, last bool) error {
+	st := r.store.journal.live[e.key]
 	if st == nil {
-		r.stranger(e, exists)
+		r.stranger(e)
 		return nil
 	}
-	if e.cut != uint64(st.cut) || e.base < st.segment {
+	if _, ok := r.after[e.key]; !ok && q.seq >= r.unknownTo && !r.cut(st, e) {
+		r.after[e.key] = *e
+	}
+	if r.void(st, e) {
 		return nil
 	}
-	if e.base == st.segment && e.pos < st.position {
-		// Synced there, and perhaps mended since.
-		skip := min(st.position-e.pos, uint32(len(e.bytes)))
-		e.pos, e.bytes = e.pos+skip, e.bytes[skip:]
+	b, whole, lost, err := r.read.bytes(e, at)
+	switch {
+	case err != nil:
+		return err
+	case lost || !whole && !last:
+		r.damaged(fmt.Errorf("entry of round %d at %d is not what was written", q.seq, at))
+		r.suspect(e)
+	case !whole:
+	case r.distrusts(st, e.key):
+		r.suspect(e)
+	default:
+		return r.write(st, e, b)
 	}
-	if _, lost := r.lost[e.key]; lost || len(e.bytes) == 0 {
+	return nil
+}
+
+// cut says whether a cut made an entry wrong.
+func (r *sharedRecovery) cut(st *partitionState, e *sharedEntry) bool {
+	return e.cut < max(uint64(st.cut), r.newest[e.key])
+}
+
+// void says whether a cut made an entry wrong, or the segment has it for sure.
+func (r *sharedRecovery) void(st *partitionState, e *sharedEntry) bool {
+	if r.cut(st, e) {
+		return true
+	}
+	// Synced there, and perhaps mended since; but for a journal that knows of no such cut.
+	return e.cut == uint64(st.cut) && (e.base < st.segment || e.base == st.segment && int64(e.pos)+int64(e.size) <= int64(st.position))
+}
+
+// write writes an entry into its segment.
+func (r *sharedRecovery) write(st *partitionState, e *sharedEntry, b []byte) error {
+	pos := e.pos
+	if e.base == st.segment && pos < st.position {
+		b, pos = b[st.position-pos:], st.position
+	}
+	if _, lost := r.lost[e.key]; lost {
 		return nil
 	}
+	found, exists := r.store.onDisk[e.key]
 	if !exists {
 		r.lose(e.key, fmt.Errorf("its directory is not there: %w", vfs.ErrNotExist))
 		return nil
 	}
-	path := filepath.Join(s.config.Dir, found.dir, offsetName(e.base, logExt))
+	path := filepath.Join(r.store.config.Dir, found.dir, offsetName(e.base, logExt))
 	size := int64(-1)
-	if info, err := s.fs.Stat(path); err == nil {
+	if info, err := r.store.fs.Stat(path); err == nil {
 		size = info.Size()
 	} else if !errors.Is(err, vfs.ErrNotExist) {
 		return err
 	}
-	if size < int64(e.pos) {
-		r.lose(e.key, fmt.Errorf("segment %d has %d bytes, %d were durable", e.base, max(size, 0), e.pos))
+	if size < int64(pos) {
+		r.lose(e.key, fmt.Errorf("segment %d has %d bytes, %d were durable", e.base, max(size, 0), pos))
 		return nil
 	}
 	f, err := r.open(path)
 	if err != nil {
 		return err
 	}
-	if _, err := f.WriteAt(e.bytes, int64(e.pos)); err != nil {
+	if _, err := f.WriteAt(b, int64(pos)); err != nil {
 		return err
 	}
 	r.entries++
-	r.bytes += int64(len(e.bytes))
+	r.bytes += int64(len(b))
 	return nil
 }
 
@@ -129,14 +263,16 @@ func (r *sharedRecovery) apply(e sharedEntry) error {
 // or the journal has lost its end: nobody can say then whether a cut has made the
 // entry wrong, so it is not applied, and the log does not count by itself if it is
 // opened again. One that is made anew is another log.
-func (r *sharedRecovery) stranger(e sharedEntry, exists bool) {
+func (r *sharedRecovery) stranger(e *sharedEntry) {
+	found, exists := r.store.onDisk[e.key]
 	_, told := r.unsure[e.key]
-	if _, removed := r.store.journal.removed[e.key]; removed || told || !exists {
+	cut, removed := r.store.journal.removed[e.key]
+	if removed && e.cut <= uint64(cut) || told || !exists {
 		return
 	}
 	r.unsure[e.key] = struct{}{}
 	r.store.logger.Error("shared log has records of a partition that the journal does not know: the log does not count before others have confirmed it",
-		"path", filepath.Join(r.store.config.Dir, sharedName), "partition", r.store.onDisk[e.key].part.String(), "offset", e.base)
+		"path", filepath.Join(r.store.config.Dir, sharedName), "partition", found.part.String(), "offset", e.base)
 }
 
 // open is a segment's file; one that cannot be opened keeps the store from
@@ -168,99 +304,12 @@ func (r *sharedRecovery) close() (err error) {
 // lose says that a log lacks records that were durable. It goes on with what it
 // has and does not count before others have what it lacks.
 func (r *sharedRecovery) lose(k journalKey, why error) {
+	if _, told := r.lost[k]; told {
+		return
+	}
 	st := r.store.journal.live[k]
 	st.hadEpoch = max(st.hadEpoch, st.epoch.Epoch, 0)
 	r.lost[k] = struct{}{}
 	r.store.logger.Error("records that were durable are gone: the log does not count before it has them again",
 		"topic_id", k.id.String(), "partition", k.index, "dir", r.store.onDisk[k].dir, "err", why)
-}
-
-// damaged says that nobody knows whose records were in the shared log.
-func (r *sharedRecovery) damaged(why error) {
-	r.store.logger.Error("shared log is damaged: no log counts before others have what it may lack",
-		"path", filepath.Join(r.store.config.Dir, sharedName), "err", why)
-	for _, k := range slices.Collect(maps.Keys(r.store.journal.live)) {
-		r.lose(k, why)
-	}
-	if r.store.journal.missing {
-		for k := range r.store.onDisk {
-			r.unsure[k] = struct{}{}
-		}
-	}
-}
-
-// retireShared voids the shared log in place, where the journal could not do so
-// for want of space.
-func (s *Store) retireShared(r *sharedRecovery) error {
-	if s.journal.version == journalVersion {
-		return nil
-	}
-	if len(r.lost) > 0 {
-		return fmt.Errorf("what the shared log has lost cannot be noted in the journal: %w", errNoSpace)
-	}
-	return s.retireFile()
-}
-
-// retireStale retires a file that is void already, beside a journal of version 1:
-// should that journal come to be missing, nobody is to ask what was in it.
-func (s *Store) retireStale() {
-	if s.journal.version != journalVersion {
-		return
-	}
-	_, err := s.fs.Stat(filepath.Join(s.config.Dir, sharedName))
-	if err == nil {
-		err = s.retireFile()
-	}
-	if err != nil && !errors.Is(err, vfs.ErrNotExist) && !errors.Is(err, errSharedHeader) {
-		s.logger.Warn("file of the shared log is void and does not say so", "err", err)
-	}
-}
-
-func (s *Store) retireFile() error {
-	f, err := s.fs.OpenAppend(filepath.Join(s.config.Dir, sharedName))
-	if err != nil {
-		return fmt.Errorf("retire the shared log: %w", err)
-	}
-	x := &sharedLog{file: f, seq: 1}
-	if x.g, err = readSharedHeader(f); err == nil && !x.g.retired {
-		err = x.retire()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("retire the shared log: %w", err)
-	}
-	return nil
-}
-
-// keepShared sets the file aside when not all of it could be applied: it may have
-// the only copy of what is missing. The journal says by now what that makes of the
-// logs.
-func (s *Store) keepShared(r *sharedRecovery) {
-	s.unsure = r.unsure
-	if len(r.lost)+len(r.unsure) == 0 || s.journal.version != journalVersion {
-		return
-	}
-	from := filepath.Join(s.config.Dir, sharedName)
-	to, err := s.freeName(from)
-	if err == nil {
-		err = s.fs.Rename(from, to)
-	}
-	switch {
-	case err == nil:
-		s.logger.Error("file of the shared log is kept: it has what could not be applied", "path", to)
-	case !errors.Is(err, vfs.ErrNotExist):
-		s.logger.Error("file of the shared log has what could not be applied, and cannot be set aside", "path", from, "err", err)
-	}
-}
-
-// freeName is a name for what is set aside that nothing has yet.
-func (s *Store) freeName(from string) (string, error) {
-	to := from + damagedSuffix
-	for n := 2; ; n++ {
-		if _, err := s.fs.Stat(to); errors.Is(err, vfs.ErrNotExist) {
-			return to, nil
-		} else if err != nil {
-			return "", err
-		}
-		to = fmt.Sprintf("%s.%d%s", from, n, damagedSuffix)
-	}
 }

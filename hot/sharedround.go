@@ -25,8 +25,10 @@ const (
 	sharedWindow = 10 * time.Second
 	// sharedRetry is how long a disk without space for the file is left alone.
 	sharedRetry = time.Minute
-	// confirmMax is how many files are synced at once by confirmBehind.
+	// confirmMax is how many files are asked at once by confirmBehind.
 	confirmMax = 16
+	// hintsEnd is the part of the file at whose beginning hints end.
+	hintsEnd = 32
 )
 
 // sharing is what the shared log needs to know of a log.
@@ -100,14 +102,20 @@ func (y *syncer) choose(inPlace *bool, began time.Time) (renew bool) {
 }
 
 // hint has the kernel write back what is behind while rounds go on, so that the
-// round that must wait for it is short. Nothing counts as synced by it.
+// round that must wait for it is short: when half of the file is full, half of what
+// was left then, and so on. Nothing counts as synced by it.
 func (y *syncer) hint(x *sharedLog) {
-	if y.hinted || x.at < x.size/2 {
+	left := x.size - x.at
+	if y.hinted == 0 {
+		y.hinted = x.size
+	}
+	if left > y.hinted/2 || left < x.size/hintsEnd || y.hinting.Swap(true) {
 		return
 	}
-	y.hinted = true
+	y.hinted = left
 	s := y.store
 	s.wg.Go(func() {
+		defer y.hinting.Store(false)
 		if err := s.syncFS(); err != nil {
 			s.failAll("sync", err)
 		}
@@ -171,11 +179,16 @@ func (y *syncer) takeAllBehind() {
 
 // syncShared writes the round's part of the shared log.
 func (y *syncer) syncShared() error {
-	x := y.shared
-	if x == nil || !slices.ContainsFunc(y.spans, func(s syncSpan) bool { return s.shared }) {
+	x, slots := y.shared, 0
+	for i := range y.spans {
+		if y.spans[i].shared {
+			slots++
+		}
+	}
+	if x == nil || slots == 0 {
 		return nil
 	}
-	x.beginRound()
+	x.beginRound(slots)
 	for i := range y.spans {
 		if s := &y.spans[i]; s.shared {
 			y.addShared(x, s)
@@ -237,7 +250,7 @@ func (y *syncer) confirmBehind() {
 		wg.Go(func() {
 			defer func() { <-room }()
 			for _, u := range y.files[s.from:s.to] {
-				if err := s.log.syncSegment(u.h); err != nil {
+				if err := s.log.confirmSegment(u.h); err != nil {
 					s.err = fmt.Errorf("segment %d: %w", u.seg.base, err)
 				}
 			}
@@ -271,7 +284,7 @@ func (y *syncer) renewShared() {
 		y.store.logger.Error("shared log is not used any more: it has the only copy of what could not be synced elsewhere", "logs", len(y.behind))
 		return
 	}
-	if err := y.shared.renew(); isDiskEnd(err) {
+	if err := y.shared.renew(y.store.journal.mark()); isDiskEnd(err) {
 		// What it has is synced in place, so either header will do: what is void by
 		// now has another cut, or lies below a recovery point.
 		y.stuck = true
@@ -282,7 +295,7 @@ func (y *syncer) renewShared() {
 		y.stuck = true
 		return
 	}
-	y.hinted = false
+	y.hinted = 0
 	y.store.stats.SharedRenewed.Add(1)
 }
 

@@ -128,14 +128,17 @@ func changeShared(t *testing.T, mem *vfs.Mem, change func([]byte) []byte) {
 	}
 }
 
-func TestDamagedSharedLogLeavesNoLogThatCounts(t *testing.T) {
+// What the shared log alone had of a log, and cannot give any more, makes that log
+// one that has lost its end.
+func TestLogOfADamagedEntryDoesNotCount(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(b []byte, third int64)
 		end    int64
 	}{
-		"payload":            {func(b []byte, third int64) { b[third+200] ^= 1 }, 3},
-		"header of a round":  {func(b []byte, third int64) { b[third+9] ^= 1 }, 3},
-		"header of the file": {func(b []byte, _ int64) { b[20] ^= 1 }, 1},
+		"bytes":            {func(b []byte, third int64) { b[third+200] ^= 1 }, 3},
+		"head of an entry": {func(b []byte, third int64) { b[third+sharedRoundHead+9] ^= 1 }, 3},
+		"head of a round":  {func(b []byte, third int64) { b[third+9] ^= 1 }, 3},
+		"both headers":     {func(b []byte, _ int64) { b[20] ^= 1; b[len(b)-sharedBlock+20] ^= 1 }, 1},
 	} {
 		mem, _, third := sharedOnly(t, 2)
 		changeShared(t, mem, func(b []byte) []byte { c.change(b, third); return b })
@@ -147,6 +150,30 @@ func TestDamagedSharedLogLeavesNoLogThatCounts(t *testing.T) {
 			}
 			s.Abandon()
 		}
+		if _, err := mem.Stat("data/" + sharedName + damagedSuffix); err != nil {
+			t.Fatalf("%s: the damaged file is not kept: %v", name, err)
+		}
+	}
+}
+
+// One header that is damaged costs nothing.
+func TestSharedLogIsAppliedByTheHeaderThatIsLeft(t *testing.T) {
+	for _, last := range []bool{false, true} {
+		mem, _, _ := sharedOnly(t, 2)
+		changeShared(t, mem, func(b []byte) []byte {
+			at := 20
+			if last {
+				at += len(b) - sharedBlock
+			}
+			b[at] ^= 1
+			return b
+		})
+		s := sharedStore(t, mem)
+		l := openLog(t, s)
+		if _, _, lost := l.Lost(); lost || l.Offsets().End != 10 {
+			t.Fatalf("last %v: lost %v, %+v", last, lost, l.Offsets())
+		}
+		s.Abandon()
 	}
 }
 
@@ -165,10 +192,10 @@ func TestSharedLogThatIsGoneOrCutShortIsDamage(t *testing.T) {
 func TestSharedLogOfALaterVersionIsNotPassedOver(t *testing.T) {
 	mem, _, _ := sharedOnly(t, 4)
 	changeShared(t, mem, func(b []byte) []byte {
-		g := sharedGeneration{number: 1}.append(nil)
+		g := sharedGeneration{number: 1, serial: 1 << 40}.append(nil)
 		binary.BigEndian.PutUint32(g[8:], sharedVersion+1)
 		binary.BigEndian.PutUint32(g[40:], crc32.Checksum(g[:40], castagnoli))
-		copy(b, g)
+		copy(b, g[:44])
 		return b
 	})
 	if _, err := Open(DefaultConfig("data"), Deps{FS: mem}); !errors.Is(err, errSharedVersion) {

@@ -25,6 +25,7 @@ type Store struct {
 	indexes *indexCache
 	journal *journal
 	syncer  *syncer
+	shared  atomic.Pointer[sharedLog] // nil before there is one, for tellShared
 	stats   Stats
 	clean   bool // the last close was clean: the journal says it all
 
@@ -98,10 +99,7 @@ func Open(c Config, d Deps) (*Store, error) {
 		onDisk: map[journalKey]foundPartition{}, logs: map[journalKey]*logSlot{},
 		stop: make(chan struct{}), drain: make(chan struct{}), looks: make(chan struct{}, looksMax),
 	}
-	err = s.load()
-	if err == nil {
-		err = s.readBoot(d.Boot)
-	}
+	err = s.load(d.Boot)
 	if err != nil {
 		lock.Close()
 		return nil, err
@@ -131,7 +129,7 @@ func makeDir(fsys vfs.FS, dir string) error {
 
 // load takes the clean marker away before anything else happens, so that a
 // crash from here on is seen as one (KAFKA-10471).
-func (s *Store) load() error {
+func (s *Store) load(boot string) error {
 	markerPath := filepath.Join(s.config.Dir, markerName)
 	marker, err := vfs.ReadFile(s.fs, markerPath, 4096)
 	if err != nil && !errors.Is(err, vfs.ErrNotExist) {
@@ -159,6 +157,9 @@ func (s *Store) load() error {
 		return err
 	}
 	s.names.fresh = true // what the process before has made
+	if err := s.readBoot(boot); err != nil {
+		return err
+	}
 	s.forgetDeleted(deleted)
 	applied, err := s.recoverShared()
 	if err != nil {

@@ -104,6 +104,9 @@ func (l *Log) swapIn(p *compaction, g segmentGroup, path string, w *cleanedWrite
 	} else if err != nil {
 		return l.fail("syncing the journal", err)
 	}
+	if err := l.store.tellShared(); err != nil {
+		return err
+	}
 	swap := filepath.Join(l.dir, swapName(base, end))
 	if err := errors.Join(l.store.fs.Rename(path, swap), l.store.fs.SyncDir(l.dir)); err != nil {
 		return l.fail("swapping in a compacted segment", err)

@@ -39,13 +39,14 @@ type syncer struct {
 	sharedMin int        // dirty logs that make the shared log worth it
 	behind    []*Log     // have bytes that are durable by the shared log alone
 	stuck     bool       // one of them could not be synced: the shared log is its only copy
-	hinted    bool       // the kernel was told to write back what is behind
+	hinted    int64      // room in its file when the kernel was last told to write back what is behind, 0 not yet
 
 	sharedAfter int // rounds that make its file worth it
 	wanted      int // rounds since wantSince that it could have taken
 	wantSince   time.Time
 	appended    int64 // Stats.AppendBytes at the last of them
 
+	hinting atomic.Bool               // the kernel is being told
 	making  atomic.Bool               // somebody makes it, or has
 	made    atomic.Pointer[sharedLog] // and the next round takes it into use
 	retryAt atomic.Int64              // when it is tried again, in Unix nanoseconds

@@ -128,3 +128,49 @@ func TestSegmentOfASharedRoundIsNotSynced(t *testing.T) {
 		t.Fatal("a segment counts as synced that is durable by the shared log alone")
 	}
 }
+
+// After a sync of the file system each file that is behind is asked by itself: what
+// the kernel could not write of it long before is told to nobody else.
+func TestSyncOfTheFileSystemAsksEachFile(t *testing.T) {
+	mem := vfs.NewMem(25)
+	faults := vfs.NewFaults(mem)
+	s, l := behindStore(t, faults, 9)
+	defer s.Abandon()
+	s.config.SyncFilesMax = 0
+	before := faults.Calls(vfs.OpSyncFS)
+	fault := faults.Inject(vfs.Rule{Ops: []vfs.Op{vfs.OpSync}, Path: "*" + logExt, Err: syscall.EIO, Unwritten: true})
+	s.syncer.flush()
+	if faults.Calls(vfs.OpSyncFS) == before {
+		t.Fatal("the file system was not asked")
+	}
+	if fault.Hits() != 1 || !errors.Is(l.Err(), ErrOffline) {
+		t.Fatalf("%d hits, %v", fault.Hits(), l.Err())
+	}
+	s.syncer.flush()
+	if len(s.syncer.behind) != 1 {
+		t.Fatal("a file whose bytes the kernel could not write counts as in place")
+	}
+}
+
+// What is behind is written back by and by, so that little of it is left for the
+// round that must wait for all.
+func TestWriteBackIsAskedForBeforeTheFileIsFull(t *testing.T) {
+	faults := vfs.NewFaults(vfs.NewMem(26))
+	s := sharedStore(t, faults)
+	defer s.Abandon()
+	l := openLog(t, s)
+	appendDurable(t, l, 1)
+	var left []int64
+	for s.stats.SharedRenewed.Load() == 0 {
+		before := faults.Calls(vfs.OpSyncFS)
+		appendDurable(t, l, 1)
+		s.syncer.await(false) // the round is over
+		eventually(t, func() bool { return !s.syncer.hinting.Load() })
+		if faults.Calls(vfs.OpSyncFS) > before && s.stats.SharedRenewed.Load() == 0 {
+			left = append(left, s.syncer.hinted)
+		}
+	}
+	if len(left) < 3 || left[0] > sharedBytesMin/2 || left[1] > left[0]/2 || left[2] > left[1]/2 {
+		t.Fatalf("asked for with room of %v bytes in a file of %d", left, sharedBytesMin)
+	}
+}

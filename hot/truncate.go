@@ -96,6 +96,9 @@ func (l *Log) truncateLocked(off int64) error {
 	if err := errors.Join(l.journal(st), l.store.journal.sync()); err != nil {
 		return l.fail("writing the journal", err)
 	}
+	if err := l.store.tellShared(); err != nil {
+		return err
+	}
 	// Epochs of batches that are still there are read off them again.
 	if err := l.saveEpochs(chain, false); err != nil {
 		return l.fail("writing leader epochs", err)
@@ -307,6 +310,9 @@ func (l *Log) ResetTo(off int64, chain lineage.Chain, snapshot []byte) error {
 	if err := errors.Join(l.journal(l.saved), l.store.journal.sync()); err != nil {
 		return l.fail("writing the journal", err)
 	}
+	if err := l.store.tellShared(); err != nil {
+		return err
+	}
 	st := newPartitionState(off)
 	st.hadEpoch, st.cut = l.hadEpoch.Load(), l.saved.cut
 	if had, _, lost := l.Lost(); lost {
@@ -437,5 +443,5 @@ func (l *Log) voidShared() error {
 	if err := l.store.journal.sync(); err != nil {
 		return l.failUnlessFull("writing the journal", err)
 	}
-	return nil
+	return l.store.tellShared()
 }

@@ -35,7 +35,7 @@ func (d *pageFaults) fail(name string, page int64, tries int) {
 func (d *pageFaults) Open(name string) (vfs.File, error)       { return d.wrap(d.FS.Open(name)) }
 func (d *pageFaults) OpenAppend(name string) (vfs.File, error) { return d.wrap(d.FS.OpenAppend(name)) }
 func (d *pageFaults) wrap(f vfs.File, err error) (vfs.File, error) {
-	if err != nil || !strings.HasSuffix(f.Name(), logExt) {
+	if err != nil || !strings.HasSuffix(f.Name(), logExt) && !strings.HasSuffix(f.Name(), sharedName) {
 		return f, err
 	}
 	return &pageFile{f, d}, nil

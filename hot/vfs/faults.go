@@ -18,7 +18,7 @@ const (
 	OpOpen        Op = "open" // Open, Create and OpenAppend
 	OpRead        Op = "read"
 	OpWrite       Op = "write" // Write, WriteAt and WritevAt
-	OpSync        Op = "sync"
+	OpSync        Op = "sync"  // Sync and Written
 	OpTruncate    Op = "truncate"
 	OpPreallocate Op = "preallocate"
 	OpClose       Op = "close"
@@ -355,6 +355,10 @@ func (f *faultFile) Sync() error {
 		}
 		return f.File.Sync()
 	}, f.Name())
+}
+
+func (f *faultFile) Written() error {
+	return f.faults.do(OpSync, f.File.Written, f.Name())
 }
 
 func (f *faultFile) Truncate(size int64) error {

@@ -200,6 +200,16 @@ func (f *osFile) Sync() error {
 	return f.retry("fdatasync", func(fd int) error { return unix.Fdatasync(fd) })
 }
 
+func (f *osFile) Written() error {
+	err := f.retry("sync_file_range", func(fd int) error {
+		return unix.SyncFileRange(fd, 0, 0, unix.SYNC_FILE_RANGE_WAIT_BEFORE)
+	})
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ESPIPE) || errors.Is(err, unix.EOPNOTSUPP) {
+		return f.Sync() // asked for nothing that could have told the error
+	}
+	return err
+}
+
 // retry runs a system call on the descriptor until no signal interrupts it;
 // the runtime sends signals to threads that are long in one.
 func (f *osFile) retry(op string, call func(fd int) error) error {

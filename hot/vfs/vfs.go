@@ -23,6 +23,11 @@ type File interface {
 	// Sync makes bytes and length durable (fdatasync). After an error the
 	// state of unsynced bytes is unknown for good: do not retry.
 	Sync() error
+	// Written waits for bytes that are being written to the disk and returns
+	// the error that any of the file's met since it was opened, once, as Sync
+	// does; it makes nothing durable and does not have the disk empty its cache.
+	// After a SyncFS that was well it says whether the file was in it.
+	Written() error
 	// Truncate cuts or zero-extends the file and moves the handle's end there.
 	Truncate(size int64) error
 	// Size is the present length in bytes.
