@@ -19,7 +19,7 @@ type Stepped struct {
 // Call is something the manager wants done.
 type Call struct {
 	// Kind is what is asked for: Load, Claim, Upload, Commit, Oldest, Marked,
-	// Delete, Collect and Bury go to the store, Look, Roll and AdvanceStart to the
+	// Delete, Collect, Scrub, Examine, Mend and Bury go to the store, Look, Roll and AdvanceStart to the
 	// local log.
 	Kind string
 	// TimeoutMillis is the call's deadline; 0 for those to the local log.
