@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"syscall"
 
 	"github.com/varvelog/varve/hot/batch"
@@ -78,8 +79,31 @@ func (l *Log) Append(b []byte, o AppendOptions) (Appended, error) {
 	}
 	l.appendMu.Lock()
 	a, err := l.appendLocked(b, first, &o)
+	skipped := l.skipped
 	l.appendMu.Unlock()
+	if skipped > 0 && err == nil {
+		err = l.passSkip(skipped)
+	}
 	return a, err
+}
+
+// passSkip moves the recovery point into the segment that starts further on than the log ended, or beyond: recovery takes such a
+// gap for records that were lost, and cuts what follows.
+func (l *Log) passSkip(base int64) error {
+	if err := l.store.checkpoint([]*Log{l}, false); err != nil {
+		return err
+	}
+	l.maintMu.Lock()
+	defer l.maintMu.Unlock()
+	if l.saved.recovery <= base && slices.ContainsFunc(l.list(), func(s *segment) bool { return s.base == base }) {
+		return l.Err() // if it is not offline the next append tries again
+	}
+	l.appendMu.Lock()
+	defer l.appendMu.Unlock()
+	if l.skipped == base {
+		l.skipped = 0
+	}
+	return nil
 }
 
 func verifyAll(b []byte) error {
@@ -232,6 +256,9 @@ func (l *Log) groupLocked(b []byte, o *AppendOptions) (int, error) {
 		base := l.offsets.end.Load()
 		if l.tail.pos == 0 || first.LastOffset()-base > math.MaxInt32 {
 			base = first.BaseOffset()
+		}
+		if base != l.offsets.end.Load() {
+			l.skipped = base
 		}
 		if err := l.rollLocked(base, o.Now); err != nil {
 			return 0, err

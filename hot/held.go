@@ -31,8 +31,10 @@ func (l *Log) holdLocked(b []byte, epoch int32) error {
 	if l.held && epoch <= l.latest.Load().Epoch {
 		return nil
 	}
-	if err := l.store.syncNewDirs(); err != nil {
-		return l.failUnlessFull("syncing the data directory", err)
+	if !l.held { // else its name is durable, and a later epoch need not wait for who syncs others
+		if err := l.store.syncNewDirs(); err != nil {
+			return l.failUnlessFull("syncing the data directory", err)
+		}
 	}
 	chain, err := l.loadChain()
 	if err != nil {

@@ -44,6 +44,7 @@ type Log struct {
 
 	appendMu     sync.Mutex // guards the following; held across the write
 	tail         *tail      // nil until needed
+	skipped      int64      // base of a segment that starts beyond the end of the one before, until the recovery point is in it; 0 none
 	txnsUnsynced []*segment // with a transaction index that is not synced
 
 	stateMu   sync.Mutex // guards the following; never held across I/O

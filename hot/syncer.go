@@ -32,6 +32,7 @@ type syncer struct {
 
 	// owned by the syncer's goroutine
 	files  []unsynced
+	sealed []bool // of files: whether they were complete when they were taken
 	spans  []syncSpan
 	number uint64 // of the round
 
@@ -169,7 +170,7 @@ func (y *syncer) round() {
 // every byte below the end read here is in a file taken here or earlier.
 func (y *syncer) sync(logs []*Log, inPlace bool) {
 	began := time.Now()
-	y.files, y.spans = y.files[:0], y.spans[:0]
+	y.files, y.sealed, y.spans = y.files[:0], y.sealed[:0], y.spans[:0]
 	y.number++
 	for _, l := range logs {
 		l.queued.Store(false)
@@ -187,10 +188,6 @@ func (y *syncer) sync(logs []*Log, inPlace bool) {
 				dirs++
 			}
 		}
-	}
-	sealed := make([]bool, 0, 16)
-	for _, u := range y.files {
-		sealed = append(sealed, u.seg.is(segSealed))
 	}
 	err := y.store.journal.sync()
 	y.postponed.Store(isDiskEnd(err))
@@ -214,7 +211,7 @@ func (y *syncer) sync(logs []*Log, inPlace bool) {
 		// Nobody can say whose bytes were lost.
 		y.store.failAll("sync", err)
 	}
-	y.publish(sealed, err)
+	y.publish(err)
 	if renew && err == nil {
 		y.renewShared()
 	}
@@ -229,6 +226,12 @@ func (y *syncer) take(l *Log) {
 	y.files, span.names = l.takeUnsynced(y.files)
 	y.files = l.withBehind(y.files, span.from, y.number)
 	span.to = len(y.files)
+	for _, u := range y.files[span.from:] {
+		y.sealed = append(y.sealed, u.seg.is(segSealed))
+	}
+	// After that: the name of the next segment is there before one is sealed, so a
+	// footer, which says that the round has ended well, says that it is durable.
+	span.names = l.takeNames() || span.names
 	y.spans = append(y.spans, span)
 }
 
@@ -305,7 +308,7 @@ func (y *syncer) syncSpan(s *syncSpan) error {
 }
 
 // publish moves Durable on and lets the files go.
-func (y *syncer) publish(sealed []bool, failed error) {
+func (y *syncer) publish(failed error) {
 	for i := range y.spans {
 		s := &y.spans[i]
 		if s.err != nil {
@@ -316,7 +319,7 @@ func (y *syncer) publish(sealed []bool, failed error) {
 		finished := false
 		for j := s.from; j < s.to; j++ {
 			u := y.files[j]
-			if ok && sealed[j] && !s.shared { // it may have been sealed after the round was chosen
+			if ok && y.sealed[j] && !s.shared { // it may have been sealed after the round was chosen
 				u.seg.set(segSynced)
 				finished = true
 			}

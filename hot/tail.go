@@ -179,6 +179,10 @@ func (l *Log) rollLocked(base, now int64) error {
 		l.store.files.release(h)
 		return l.fail("starting a segment", err)
 	}
+	// Before the old one is sealed: a round that takes that takes the name, too.
+	l.queueMu.Lock()
+	l.newNames = true
+	l.queueMu.Unlock()
 	if old.pos > 0 {
 		if err := l.sealLocked(old, base); err != nil {
 			l.store.files.release(h)
@@ -194,9 +198,6 @@ func (l *Log) rollLocked(base, now int64) error {
 	l.segments.Store(&next)
 	l.store.files.release(old.h)
 	l.tail = &tail{seg: seg, h: h, ix: x, created: now, since: -1, jitter: newJitter(c), clean: false}
-	l.queueMu.Lock()
-	l.newNames = true
-	l.queueMu.Unlock()
 	l.changed.Store(true)
 	l.store.syncer.push(l, true)
 	return nil
@@ -357,6 +358,16 @@ func (l *Log) takeUnsynced(to []unsynced) (files []unsynced, names bool) {
 	names = l.newNames
 	l.newNames = false
 	return to, names
+}
+
+// takeNames says whether the directory has entries that are not synced; the caller
+// syncs them.
+func (l *Log) takeNames() bool {
+	l.queueMu.Lock()
+	defer l.queueMu.Unlock()
+	names := l.newNames
+	l.newNames = false
+	return names
 }
 
 // needProducers loads the producer state.
