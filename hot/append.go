@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"syscall"
 
 	"github.com/varvelog/varve/hot/batch"
@@ -56,6 +55,7 @@ type Appended struct {
 	LogStart      int64
 	Duplicate     bool // the batch was in the log already; offsets are its own
 	Rolled        bool // this append sealed a segment
+	skips         bool // tail.skips
 }
 
 // Append writes whole batches, already validated, at the end of the log. b is
@@ -79,31 +79,27 @@ func (l *Log) Append(b []byte, o AppendOptions) (Appended, error) {
 	}
 	l.appendMu.Lock()
 	a, err := l.appendLocked(b, first, &o)
-	skipped := l.skipped
 	l.appendMu.Unlock()
-	if skipped > 0 && err == nil {
-		err = l.passSkip(skipped)
+	if a.skips && err == nil {
+		err = l.passSkip()
 	}
 	return a, err
 }
 
-// passSkip moves the recovery point into the segment that starts further on than the log ended, or beyond: recovery takes such a
-// gap for records that were lost, and cuts what follows.
-func (l *Log) passSkip(base int64) error {
+// passSkip moves the recovery point into the active segment, because that starts further on than the log ended, or follows one
+// that does: recovery takes such a gap for records that were lost, and cuts what follows.
+func (l *Log) passSkip() error {
 	if err := l.store.checkpoint([]*Log{l}, false); err != nil {
 		return err
 	}
 	l.maintMu.Lock()
 	defer l.maintMu.Unlock()
-	if l.saved.recovery <= base && slices.ContainsFunc(l.list(), func(s *segment) bool { return s.base == base }) {
-		return l.Err() // if it is not offline the next append tries again
-	}
 	l.appendMu.Lock()
 	defer l.appendMu.Unlock()
-	if l.skipped == base {
-		l.skipped = 0
+	if l.tail != nil && l.saved.recovery >= l.tail.seg.base {
+		l.tail.skips = false
 	}
-	return nil
+	return nil // when it is not there the next append tries again
 }
 
 func verifyAll(b []byte) error {
@@ -169,7 +165,7 @@ func (l *Log) appendLocked(b []byte, first batch.Batch, o *AppendOptions) (Appen
 		}
 		b = b[n:]
 	}
-	a.LogStart = l.offsets.logStart.Load()
+	a.LogStart, a.skips = l.offsets.logStart.Load(), l.tail.skips
 	return a, nil
 }
 
@@ -257,12 +253,11 @@ func (l *Log) groupLocked(b []byte, o *AppendOptions) (int, error) {
 		if l.tail.pos == 0 || first.LastOffset()-base > math.MaxInt32 {
 			base = first.BaseOffset()
 		}
-		if base != l.offsets.end.Load() {
-			l.skipped = base
-		}
+		skips := base != l.offsets.end.Load()
 		if err := l.rollLocked(base, o.Now); err != nil {
 			return 0, err
 		}
+		l.tail.skips = l.tail.skips || skips
 	}
 	room := c.SegmentBytes - l.tail.pos
 	for len(rest) > 0 {

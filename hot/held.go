@@ -51,8 +51,10 @@ func (l *Log) holdLocked(b []byte, epoch int32) error {
 		b = rest
 	}
 	told := latestOf(chain)
-	// Before the journal is: whatever it is told of the log from then on has it.
-	l.told.Store(&told)
+	if told.entry.Epoch > l.latest.Load().Epoch {
+		// Before the journal is: whatever it is told of the log from then on has it.
+		l.told.Store(&told)
+	}
 	if l.held, err = l.store.journal.hold(keyOf(l.part), told); err != nil {
 		return l.failUnlessFull("writing the journal", err)
 	}

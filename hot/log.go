@@ -44,7 +44,6 @@ type Log struct {
 
 	appendMu     sync.Mutex // guards the following; held across the write
 	tail         *tail      // nil until needed
-	skipped      int64      // base of a segment that starts beyond the end of the one before, until the recovery point is in it; 0 none
 	txnsUnsynced []*segment // with a transaction index that is not synced
 
 	stateMu   sync.Mutex // guards the following; never held across I/O
@@ -86,6 +85,7 @@ type tail struct {
 	since     int64 // when its first record was appended, ms, -1 empty
 	jitter    int64
 	clean     bool // nothing appended since the last checkpoint
+	skips     bool // it starts beyond the end of the one before, or one before it does, and the recovery point is not in it
 }
 
 // Partition is the partition this log belongs to.

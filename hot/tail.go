@@ -197,7 +197,7 @@ func (l *Log) rollLocked(base, now int64) error {
 	next = append(next, seg)
 	l.segments.Store(&next)
 	l.store.files.release(old.h)
-	l.tail = &tail{seg: seg, h: h, ix: x, created: now, since: -1, jitter: newJitter(c), clean: false}
+	l.tail = &tail{seg: seg, h: h, ix: x, created: now, since: -1, jitter: newJitter(c), clean: false, skips: old.skips}
 	l.changed.Store(true)
 	l.store.syncer.push(l, true)
 	return nil
