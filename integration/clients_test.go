@@ -105,7 +105,10 @@ func TestClientsProduceConsumeAndSeekRemoteData(t *testing.T) {
 			continue
 		}
 		exercised = append(exercised, name)
-		t.Run(name, func(t *testing.T) { exerciseClient(t, n, name, program) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // much of it is waiting
+			exerciseClient(t, n, name, program)
+		})
 	}
 	slices.Sort(exercised)
 	slices.Sort(absent)
