@@ -27,7 +27,9 @@ func TestAnswersEqualApacheKafkas(t *testing.T) {
 	varve, restart := startOther(t)
 	for _, st := range stories() {
 		t.Run(st.name, func(t *testing.T) {
-			want, got := st.against(t, kafka.Bootstrap).lines, st.against(t, varve).lines
+			k, v := both(t, func(t *testing.T) *transcript { return st.against(t, kafka.Bootstrap) },
+				func(t *testing.T) *transcript { return st.against(t, varve) })
+			want, got := k.lines, v.lines
 			if len(want) < 2 {
 				t.Fatalf("the story wrote only %d lines", len(want))
 			}
@@ -39,11 +41,26 @@ func TestAnswersEqualApacheKafkas(t *testing.T) {
 		})
 	}
 	t.Run("restart", func(t *testing.T) {
-		compareRestarted(t, againstRestarted(t, kafka.Bootstrap, kafka.Restart), againstRestarted(t, varve, restart), expected)
+		k, v := both(t, func(t *testing.T) []*transcript { return againstRestarted(t, kafka.Bootstrap, kafka.Restart) },
+			func(t *testing.T) []*transcript { return againstRestarted(t, varve, restart) })
+		compareRestarted(t, k, v, expected)
 	})
 	if !t.Failed() && !againstItself() {
 		expected.unused(t, false)
 	}
+}
+
+// both asks the two brokers at the same time: most of a story is waiting.
+func both[T any](t *testing.T, askKafka, askVarve func(t *testing.T) T) (kafka, varve T) {
+	t.Helper()
+	ok := t.Run("asked", func(t *testing.T) {
+		t.Run("kafka", func(t *testing.T) { t.Parallel(); kafka = askKafka(t) })
+		t.Run("varve", func(t *testing.T) { t.Parallel(); varve = askVarve(t) })
+	})
+	if !ok {
+		t.FailNow()
+	}
+	return kafka, varve
 }
 
 // difference is one line that the brokers do not share.

@@ -158,7 +158,9 @@ func TestAnswersUnderOtherSettingsEqualApacheKafkas(t *testing.T) {
 		{"offsets and groups expire", offsetsExpire},
 	} {
 		t.Run(st.name, func(t *testing.T) {
-			want, got := st.against(t, kafka.Bootstrap).lines, st.against(t, other).lines
+			k, v := both(t, func(t *testing.T) *transcript { return st.against(t, kafka.Bootstrap) },
+				func(t *testing.T) *transcript { return st.against(t, other) })
+			want, got := k.lines, v.lines
 			if len(want) < 2 {
 				t.Fatalf("the story wrote only %d lines", len(want))
 			}

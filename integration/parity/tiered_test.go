@@ -22,7 +22,8 @@ func TestTieredAnswersEqualApacheKafkas(t *testing.T) {
 	varve := nodetest.Start(t, t.TempDir(), "--set", settings[0], "--set", settings[1], "--set", "log.retention.check.interval.ms=300").Bootstrap
 	for _, st := range tieredStories() {
 		t.Run(st.name, func(t *testing.T) {
-			for _, d := range compare(st.against(t, kafka).lines, st.against(t, varve).lines) {
+			k, v := both(t, func(t *testing.T) *transcript { return st.against(t, kafka) }, func(t *testing.T) *transcript { return st.against(t, varve) })
+			for _, d := range compare(k.lines, v.lines) {
 				if !expected.allows(st.name, d) {
 					t.Errorf("%s", d)
 				}
