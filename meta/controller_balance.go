@@ -46,7 +46,8 @@ func (img *Image) reassigning() int {
 	return n
 }
 
-// balanceCluster is the image as the balancer sees it; bytes may be nil.
+// balanceCluster is the image as the balancer sees it, when what moves has
+// arrived: who is to lose a replica does not have one too many. bytes may be nil.
 func (img *Image) balanceCluster(bytes map[topic.Partition]int64) *balance.Cluster {
 	c := &balance.Cluster{Partitions: make([]balance.Partition, 0, img.partitions)}
 	for _, id := range sortedIDs(img.Brokers) {
@@ -56,8 +57,12 @@ func (img *Image) balanceCluster(bytes map[topic.Partition]int64) *balance.Clust
 	for _, t := range img.Topics() {
 		for i := range t.Partitions {
 			p := &t.Partitions[i]
+			replicas := p.Replicas
+			if len(p.RemovingReplicas) > 0 {
+				replicas = slices.DeleteFunc(slices.Clone(replicas), func(id int32) bool { return slices.Contains(p.RemovingReplicas, id) })
+			}
 			c.Partitions = append(c.Partitions, balance.Partition{
-				Topic: t.Name, Index: int32(i), Replicas: p.Replicas, Bytes: bytes[t.Key(int32(i))],
+				Topic: t.Name, Index: int32(i), Replicas: replicas, Bytes: bytes[t.Key(int32(i))],
 				Fixed: p.Leader == NoLeader || p.Reassigning(),
 			})
 		}
