@@ -89,6 +89,7 @@ func TestWhatWasAnsweredSurvivesACrash(t *testing.T) {
 	cfg := Config{Dir: t.TempDir(), NodeID: 1}
 	n := openNode(t, cfg, Deps{})
 	register(t, n)
+	waitFor(t, func() bool { who, _ := n.founding.get(); return who.clusterID != "" }) // its file is written when the image is seen
 	for i := range 13 {
 		created := createTopic(t, n, fmt.Sprintf("topic-%d", i), 2)
 		if i%4 != 0 {
