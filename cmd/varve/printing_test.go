@@ -17,7 +17,7 @@ func TestAReadingToWhichNothingComesSaysWhy(t *testing.T) {
 	if err := produceTo(t.Context(), n, "events", numbers(0, 3), &logText{}); err != nil {
 		t.Fatal(err)
 	}
-	c := consumeRun{client: client{bootstrap: n.Kafka, timeout: 300 * time.Millisecond}}
+	c := consumeRun{client: client{bootstrap: n.Kafka, timeout: 5 * time.Second}}
 	from := kgo.NewOffset().At(0)
 	cl, err := c.dial(t.Context(), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{"events": {0: from}}))
 	if err != nil {
@@ -31,17 +31,24 @@ func TestAReadingToWhichNothingComesSaysWhy(t *testing.T) {
 	// Its end is further than what will ever be there.
 	k := partitionKey{"events", 0}
 	r := &reading{starts: map[partitionKey]int64{k: 0}, ends: map[partitionKey]int64{k: 10}, since: math.MinInt64, before: math.MaxInt64}
+	closed := make(chan error, 1)
 	out := &screen{wrote: func(all string) {
 		if strings.HasSuffix(all, "2\n") {
-			go func() { _ = n.Close(context.Background()) }()
+			go func() { closed <- n.Close(context.Background()) }()
 		}
 	}}
 	bar := progressbar.DefaultSilent(-1)
 	defer bar.Finish()
 	p := newPrinting(out, print, r, bar)
-	p.patience = c.timeout
+	p.patience = 300 * time.Millisecond
 	err = c.explain(p.all(t.Context(), cl))
+	if printed := out.lines(); len(printed) < 3 {
+		t.Fatalf("it ends with %v, having printed %v", err, printed)
+	}
 	if err == nil || !strings.Contains(err.Error(), "no broker answers at "+n.Kafka) || !strings.Contains(err.Error(), "nothing has come for 300ms") {
 		t.Errorf("it ends with %v", err)
+	}
+	if err := <-closed; err != nil {
+		t.Errorf("close the node: %v", err)
 	}
 }
