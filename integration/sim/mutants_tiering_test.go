@@ -109,8 +109,6 @@ var tieringMutants = []focused{
 			"	if err := j.same(ctx, old, &add); err != nil {", "	if err := j.same(ctx, old, &add); err != nil && false {"},
 		{"batches of another epoch take an object's place", "T15: the same leader epochs", "tier/build.go",
 			"; b.o.ExactEpochs && h", "; false && h"},
-		{"a part takes an object's place", "T15: the same offsets", "tier/span.go",
-			"	if next < end {", "	if next < end && false {"},
 	}},
 	{"tier.TestReplacementIsReadBackBeforeItIsCommitted", []mutant{
 		{"a replacement is not read back", "T13: nothing is replaced by worse", "tier/mendcall.go",
@@ -120,10 +118,6 @@ var tieringMutants = []focused{
 		{"what the store does not give is missing", "T19: a store that fails is no damage", "tier/examine.go",
 			"		return FaultMissing, nil\n	case err != nil:\n		return FaultNone, storeError(\"examine\", err)\n	case obj",
 			"		return FaultMissing, nil\n	case err != nil:\n		return FaultMissing, nil\n	case obj"},
-	}},
-	{"tier.TestCrashBetweenReplacementAndCommit", []mutant{
-		{"a replacement that was not committed is forgotten", "T15: the object is damaged still", "tier/lane_commit.go",
-			"		p.notReplaced(c, cm.mended, now)", "		p.replaced(c, cm.mended)"},
 	}},
 	{"tier.TestExpiredDataGoesLocallyDuringAnOutage", []mutant{
 		{"expired data waits for the bucket", "T17: an outage does not fill the disk with what nobody wants", "tier/lane_retain.go",
