@@ -52,3 +52,27 @@ func TestTruncatingToTheEndForgetsEpochsWithoutRecords(t *testing.T) {
 		}
 	}
 }
+
+// A leader that is started again in its own epoch assigns the one that the journal has: nobody has read the others by then.
+func TestTheLatestEpochIsAssignedAgainAfterAStart(t *testing.T) {
+	mem := vfs.NewMem(1)
+	s := openStore(t, mem, "data")
+	l := openLog(t, s)
+	followEpoch(t, l, 2, 1)
+	if err := l.AssignEpoch(5); err != nil {
+		t.Fatal(err)
+	}
+	want := l.Lineage()
+	for range 2 {
+		closeStore(t, s)
+		s = openStore(t, mem, "data")
+		l = openLog(t, s)
+		if err := l.AssignEpoch(5); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.Lineage(); !got.Equal(want) || len(got) != 2 {
+			t.Fatalf("epochs are %v, they were %v", got, want)
+		}
+	}
+	s.Abandon()
+}

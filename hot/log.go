@@ -271,8 +271,11 @@ func (l *Log) AssignEpoch(epoch int32) error {
 	if err := l.assignEpochLocked(epoch, l.offsets.end.Load()); err != nil {
 		return err
 	}
-	l.saved.epoch = *l.latest.Load()
-	l.saved.epochs = uint32(len(*l.chain.Load()))
+	c, err := l.loadChain() // not loaded yet when the epoch is the one that the journal has
+	if err != nil {
+		return err
+	}
+	l.saved.epoch, l.saved.epochs = *l.latest.Load(), uint32(len(c))
 	if err := l.journal(l.saved); err != nil {
 		return l.fail("writing the journal", err)
 	}

@@ -30,6 +30,8 @@ type cluster struct {
 	bucket objstore.Store
 	nodes  []*member
 
+	undecided atomic.Int64 // answers that damage hides what is asked for
+
 	mu  sync.Mutex
 	cut map[[2]int32]bool // fetches from the first broker to the second fail
 }
@@ -540,6 +542,9 @@ func (x *clusterPeer) read(r *kmsg.FetchRequest, w *Waiter) (resp *kmsg.FetchRes
 			out.ErrorCode = wireOffsetOutOfRange
 		case errors.Is(err, ErrMovedToTiered):
 			out.ErrorCode = wireMovedToTiered
+		case errors.Is(err, ErrOffsetNotAvailable):
+			out.ErrorCode = 78
+			x.c.undecided.Add(1)
 		default:
 			out.ErrorCode = 6
 		}

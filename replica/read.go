@@ -243,7 +243,7 @@ func (p *Partition) epochEnd(epoch int32, logEnd, at int64) (found int32, end in
 		before := p.log.Doubtful()
 		found, end = p.log.Lineage().EndOffsetFor(epoch, logEnd)
 		from := p.log.IncompleteFrom()
-		doubtful = found != NoEpoch && found != p.log.LatestEpoch() && min(end, at) > from && p.mayBeHidden(end)
+		doubtful = found != NoEpoch && found != p.log.LatestEpoch() && min(end, at) > from && p.mayBeHidden(end) && !p.wroteUpTo(found, end)
 		if p.log.Doubtful() == before { // else it was settled meanwhile, or read for the first time
 			return found, end, doubtful && before
 		}
@@ -253,6 +253,27 @@ func (p *Partition) epochEnd(epoch int32, logEnd, at int64) (found int32, end in
 // mayBeHidden says of a doubtful lineage whether an epoch that begins at an offset there may begin earlier.
 func (p *Partition) mayBeHidden(start int64) bool {
 	return start < p.openedEnd || start == p.openedEnd && slices.ContainsFunc(p.log.Damaged(), func(d hot.Damage) bool { return d.Start < start && start <= d.End })
+}
+
+// wroteUpTo says that the batch which ends at an offset is there, whole, and of an epoch: whatever else is hidden, that epoch ended
+// nowhere else. So who has a later record of it than what is damaged has all below it as it was, and is not kept waiting: perhaps it is the one
+// that has what is missing here, and is to hear first that this is committed.
+func (p *Partition) wroteUpTo(epoch int32, end int64) bool {
+	slice, err := p.log.Read(end-1, 1, end, true)
+	if err != nil {
+		return false // damaged, or not here
+	}
+	defer slice.Release()
+	last := NoEpoch
+	if err = slice.Verify(); err == nil {
+		err = slice.Batches(func(b batch.Batch) error {
+			if b.NextOffset() == end {
+				last = b.LeaderEpoch()
+			}
+			return nil
+		})
+	}
+	return err == nil && last == epoch
 }
 
 // lineageAt is the lineage of this log. hidden says that damage may hide the epoch of an offset.
