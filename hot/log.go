@@ -275,7 +275,8 @@ func (l *Log) AssignEpoch(epoch int32) error {
 	if err != nil {
 		return err
 	}
-	l.saved.epoch, l.saved.epochs = *l.latest.Load(), uint32(len(c))
+	l.saved.epoch = *l.latest.Load()
+	l.saved.epochs = uint32(len(c))
 	if err := l.journal(l.saved); err != nil {
 		return l.fail("writing the journal", err)
 	}

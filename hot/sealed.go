@@ -174,6 +174,9 @@ func (l *Log) Sealed(from, limit int64) ([]*Segment, error) {
 		if end > limit || !seg.is(segTrusted) || seg.bad.Load() != nil {
 			break
 		}
+		if lacks := l.partial.Load(); lacks > 0 && end > lacks-1 {
+			break // its snapshot may lack producers, and would be what others begin with
+		}
 		size, err := seg.bytes()
 		if err != nil {
 			return out, err

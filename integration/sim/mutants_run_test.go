@@ -28,7 +28,7 @@ func allMutants() []underTest {
 	for _, m := range simulated {
 		all = append(all, underTest{mutant: m})
 	}
-	for _, list := range [][]focused{replicationMutants, tieringMutants, deletionMutants, membershipMutants} {
+	for _, list := range [][]focused{replicationMutants, tieringMutants, deletionMutants, membershipMutants, damageMutants} {
 		for _, f := range list {
 			for _, m := range f.mutants {
 				all = append(all, underTest{m, f.test})
