@@ -158,7 +158,7 @@ func TestJournalThatLostACompactionDoesNotUndoIt(t *testing.T) {
 	for range 2 { // few: a checkpoint has the file begun anew when it is a quarter full
 		put("1", "a", "b")
 	}
-	if s.stats.SharedRounds.Load() != 2 {
+	if s.stats.SharedRounds.Load() < 2 { // the first record may be in one, too
 		t.Fatalf("%d rounds in the shared log", s.stats.SharedRounds.Load())
 	}
 	if err := l.Roll(0); err != nil {
