@@ -52,7 +52,10 @@
 //     vote, its port takes greetings and no calls of raft.
 //   - Only the first call of raft's Shutdown returns a future that waits.
 //   - A member's lease begins when a heartbeat is sent, the controller's session
-//     when it is heard: so the lease ends first.
+//     when it is heard: so the lease ends first. A heartbeat that finds the
+//     broker fenced gives no lease, and it is let go on only with an image in
+//     which it was fenced: who was cut off reaches the controller before the log
+//     reaches it, and believes until then that it leads what others do.
 //   - Image.ControllerID is what this node believes; it is not part of the
 //     replicated state.
 //   - A partition's leader epoch rises whenever its leader is set, to a broker

@@ -195,6 +195,9 @@ func urgent(prev, next *Image, self Broker) bool {
 	if prev.Index < uint64(self.Epoch) && next.Index >= uint64(self.Epoch) {
 		return true
 	}
+	if b := next.Brokers[self.ID]; b.Fenced && b.Epoch == self.Epoch {
+		return true // it may be waited for
+	}
 	for id, b := range next.Brokers {
 		if b.ShuttingDown && !b.Fenced && !prev.Brokers[id].ShuttingDown {
 			return true
@@ -214,8 +217,14 @@ func (m *Member) beat() bool {
 	reply, err := m.deps.Quorum.Heartbeat(ctx, h)
 	switch {
 	case err == nil:
-		m.extend(sent)
-		if was := m.fenced.Swap(reply.Fenced); was != reply.Fenced {
+		was := m.fenced.Swap(reply.Fenced)
+		switch {
+		case !reply.Fenced:
+			m.extend(sent)
+		case !was:
+			m.lease.Store(0) // the controller has given up on it, and its image may not say so yet
+		}
+		if was != reply.Fenced {
 			if reply.Fenced {
 				m.log.Info("the controller has fenced this broker: it leads nothing", "broker", self.ID)
 			} else {

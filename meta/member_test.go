@@ -103,6 +103,35 @@ func TestAMemberHasALeaseForASessionTimeout(t *testing.T) {
 	})
 }
 
+// TestAFencedMemberHasNoLease hears from the controller that it has given up on
+// it, as after a cut: what it leads as far as its image goes may have another
+// leader.
+func TestAFencedMemberHasNoLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &fakeQuorum{img: newImage(), epoch: 7}
+		m, err := Join(t.Context(), memberRules, MemberDeps{Quorum: q})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		time.Sleep(time.Minute)
+		q.set(func() { q.reply.Fenced = true })
+		time.Sleep(memberRules.Interval + time.Millisecond)
+		if m.Lease() || !m.Fenced() {
+			t.Fatalf("lease %t, fenced %t", m.Lease(), m.Fenced())
+		}
+		time.Sleep(time.Minute)
+		if m.Lease() {
+			t.Fatal("a lease while fenced")
+		}
+		q.set(func() { q.reply.Fenced = false })
+		time.Sleep(memberRules.Interval + time.Millisecond)
+		if !m.Lease() || m.Fenced() {
+			t.Fatalf("let go on: lease %t, fenced %t", m.Lease(), m.Fenced())
+		}
+	})
+}
+
 func TestAMemberRegistersAgainUnderItsIncarnation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &fakeQuorum{img: newImage(), epoch: 7}

@@ -52,6 +52,7 @@ type session struct {
 	probed    time.Time // when the newest probe began
 	probing   bool      // it has not been answered
 	moved     uint64    // the image in which its leaderships are moved away
+	fenced    uint64    // an image in which it is fenced, none of before; 0: it is not
 }
 
 // SessionEvent is what Sessions are told.
@@ -149,6 +150,11 @@ func (s *Sessions) follow(img *Image, now time.Time) {
 		} else if have.moved == 0 {
 			have.moved = img.Index
 		}
+		if !b.Fenced {
+			have.fenced = 0
+		} else if have.fenced == 0 {
+			have.fenced = img.Index
+		}
 	}
 }
 
@@ -173,7 +179,9 @@ func (s *Sessions) heartbeat(img *Image, h Heartbeat, now time.Time, w *SessionW
 		want.Fenced = have.Fenced || have.ShuttingDown && s.handedOver(img, h.ID)
 	case h.WantFence:
 		want.Fenced = true
-	case have.Fenced && !have.ShuttingDown && h.Index >= uint64(have.Epoch):
+	case have.Fenced && !have.ShuttingDown && h.Index >= max(uint64(have.Epoch), b.fenced):
+		// It has heard what it leads no more. Who was cut off reaches the controller
+		// before the log reaches it.
 		want.Fenced = false
 	}
 	if want.Fenced != have.Fenced || want.ShuttingDown != have.ShuttingDown {

@@ -155,6 +155,8 @@ func (m *sessionModel) step(e SessionEvent, may int32) {
 		switch {
 		case have.Epoch != c.Epoch || have.Fenced == c.Fenced && have.ShuttingDown == c.ShuttingDown:
 			m.t.Fatalf("%+v is no change of %+v", c, have)
+		case !c.Fenced && have.Fenced && m.indexes[c.ID] < m.sessions.brokers[c.ID].fenced:
+			m.t.Fatalf("broker %d is let go on though it has not heard that it was fenced", c.ID)
 		case c.Fenced && !have.Fenced && c.ID != may:
 			if c.ID == m.cfg.Self || m.now.Before(m.begun[c.ID].Add(m.cfg.Timeout)) {
 				m.t.Fatalf("broker %d is fenced %v after it was heard", c.ID, m.now.Sub(m.begun[c.ID]))
@@ -208,7 +210,7 @@ func (m *sessionModel) event() {
 		m.pass()
 		m.begun[id], m.indexes[id], m.up[id] = m.now, index, true
 		m.step(SessionHeartbeat{Heartbeat{ID: id, Epoch: b.Epoch, Index: index, WantFence: want == "fence", WantShutdown: want == "part"}}, id)
-		if now := m.img.Brokers[id]; want == "" && !now.ShuttingDown && index >= uint64(b.Epoch) && now.Fenced {
+		if now := m.img.Brokers[id]; want == "" && !now.ShuttingDown && index >= max(uint64(b.Epoch), m.sessions.brokers[id].fenced) && now.Fenced {
 			t.Fatalf("broker %d stays fenced", id)
 		} else if !now.Fenced && b.Fenced && index < uint64(b.Epoch) {
 			t.Fatalf("broker %d serves without its registration", id)
