@@ -197,7 +197,7 @@ func (m *Manager) handle(ev event) {
 		m.byGen[e.gen] = e.leadership
 	case evSuspect:
 		m.mu.Lock()
-		delete(m.suspicions, suspicion{e.p, e.id})
+		delete(m.suspicions, suspicion(e))
 		m.mu.Unlock()
 	case evWake:
 		if gen, ok := m.core.leading(e.p); ok {
