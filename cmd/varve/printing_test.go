@@ -2,12 +2,12 @@ package main
 
 import (
 	"context"
+	"io"
 	"math"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -37,7 +37,7 @@ func TestAReadingToWhichNothingComesSaysWhy(t *testing.T) {
 			go func() { closed <- n.Close(context.Background()) }()
 		}
 	}}
-	bar := progressbar.DefaultSilent(-1)
+	bar := progress(io.Discard, -1, "reading", true)
 	defer bar.Finish()
 	p := newPrinting(out, print, r, bar)
 	p.patience = 300 * time.Millisecond
