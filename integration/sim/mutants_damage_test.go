@@ -28,7 +28,7 @@ var damageMutants = []focused{
 	}},
 	{"hot.TestLogOpensWithoutItsEpochsAndWithDamage", []mutant{
 		{"epochs that begin behind damage are taken for sure", "24: what was read past damage is doubtful", "hot/chain.go",
-			"			doubt = doubt || l.damagedWithin(next, b.BaseOffset())\n", ""},
+			"doubt || l.damagedWithin(next, b.BaseOffset())", "doubt || l.damagedWithin(next, next)"},
 	}},
 	{"hot.TestDoubtOutlivesAStart", []mutant{
 		{"a start forgets the doubt", "24: doubt is durable", "hot/recover.go",
@@ -66,7 +66,7 @@ var damageMutants = []focused{
 	}},
 	{"hot.TestDirectoryThatNeverHeldRecordsIsNotMissed", []mutant{
 		{"records are announced of a directory that may not be there", "29: a log that held none is not missed", "hot/held.go",
-			"	if err := l.store.syncNewDirs(); err != nil {\n		return l.failUnlessFull(", "	if err := error(nil); err != nil {\n		return l.failUnlessFull("},
+			"	if !l.held { // else", "	if l.held && epoch < -1 { // else"},
 	}},
 	{"replica.TestLeaseThatRunsOutOnTheWayToTheBucket", []mutant{
 		{"a leader always has a lease, says its log", "T8: who may have been replaced puts nothing into the bucket", "replica/tierlog.go",
