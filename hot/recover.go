@@ -162,7 +162,9 @@ func (l *Log) load(st partitionState, known bool, segs []*segment) error {
 		}
 	}
 	if len(segs) == 0 {
-		if known && st.position > 0 {
+		// Not when all below the recovery point was deleted: the name of the segment
+		// that starts there was not durable yet, and so nothing in it is.
+		if known && st.position > 0 && st.recovery > st.localStart {
 			return l.refuse(st, segs, fmt.Errorf("segment %d is missing", st.segment))
 		}
 		seg := &segment{log: l, base: max(st.recovery, st.logStart, st.localStart)}
