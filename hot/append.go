@@ -79,6 +79,7 @@ func (l *Log) Append(b []byte, o AppendOptions) (Appended, error) {
 	}
 	l.appendMu.Lock()
 	a, err := l.appendLocked(b, first, &o)
+	l.letGoLocked()
 	l.appendMu.Unlock()
 	if a.skips && err == nil {
 		err = l.passSkip()

@@ -34,11 +34,17 @@ func (l *Log) noteDoubt() error {
 	if !l.doubtful.Load() {
 		return nil
 	}
-	st, _ := l.store.journal.state(keyOf(l.part))
-	if st.doubtful {
-		return l.store.journal.sync()
+	st, known := l.store.journal.state(keyOf(l.part))
+	if !known {
+		return errors.Join(l.journal(st), l.store.journal.sync())
 	}
-	return errors.Join(l.journal(st), l.store.journal.sync())
+	// Not by what was read of it: an append that fails meanwhile takes an epoch back.
+	lacks := l.lacks()
+	return errors.Join(l.store.journal.change(keyOf(l.part), func(st *partitionState) {
+		if !st.doubtful {
+			st.doubtful, st.lacks = true, lacks
+		}
+	}), l.store.journal.sync())
 }
 
 // chainOn reads the epochs of what lies below end off the local batches, past

@@ -61,6 +61,23 @@ func (l *Log) holdLocked(b []byte, epoch int32) error {
 	return nil
 }
 
+// letGoLocked goes after the append that holdLocked went before. The chain has of its epochs those that it wrote. Of one that it
+// could not write, the log being online still, the journal must know nothing either: the next batches may be of an earlier
+// epoch, and stand where that one was to begin. It needs appendMu.
+func (l *Log) letGoLocked() {
+	told := l.told.Load()
+	if told == nil || l.Err() != nil {
+		return // what an offline log has on the disk nobody knows
+	}
+	l.told.Store(nil) // before the journal is: whatever it is told of the log from then on does not have it
+	if told.entry.Epoch <= l.latest.Load().Epoch {
+		return
+	}
+	if err := l.store.journal.unlearn(keyOf(l.part), latestOf(*l.chain.Load())); err != nil {
+		l.fail("writing the journal", err)
+	}
+}
+
 // holdFound has a log be missed that the journal did not know when it was opened, should its directory go. The caller journals it.
 func (l *Log) holdFound() error {
 	if l.offsets.load().End == 0 {
@@ -87,6 +104,15 @@ func (j *journal) hold(k journalKey, e latestEpoch) (done bool, err error) {
 	s.held = true
 	s.learn(e)
 	return true, j.appendLocked(recordState, k, s)
+}
+
+// unlearn takes back every epoch after the one that is a log's latest.
+func (j *journal) unlearn(k journalKey, e latestEpoch) error {
+	return j.change(k, func(s *partitionState) {
+		if s.epoch.Epoch > e.entry.Epoch {
+			s.epoch, s.epochs = e.entry, e.entries
+		}
+	})
 }
 
 // learn takes an epoch that is later than the one that is known.

@@ -99,7 +99,7 @@ func TestDirectoryThatNeverHeldRecordsIsNotMissed(t *testing.T) {
 	}
 }
 
-// TestFirstRecordOfALaterEpochLeavesTheEarlierOne stops a follower after its first append was refused by the disk, or was not durable:
+// TestFirstRecordOfALaterEpochLeavesTheEarlierOne stops a follower after its first append failed:
 // of a log whose journal does not say yet that it got records, because an earlier release wrote it, or because it begins anew.
 func TestFirstRecordOfALaterEpochLeavesTheEarlierOne(t *testing.T) {
 	for _, reset := range []bool{false, true} {
@@ -124,11 +124,11 @@ func TestFirstRecordOfALaterEpochLeavesTheEarlierOne(t *testing.T) {
 		}
 		end := l.Offsets().End
 		begun := end
-		faults.Inject(vfs.Rule{Ops: []vfs.Op{vfs.OpWrite}, Path: "*.log", Err: syscall.ENOSPC})
+		faults.Inject(vfs.Rule{Ops: []vfs.Op{vfs.OpWrite}, Path: "*.log", Err: syscall.EIO})
 		b := records(3, 40, 1)
 		b.SetBaseOffset(end)
 		b.SetLeaderEpoch(1)
-		if _, err := l.Append(b, AppendOptions{Origin: Follower, Now: 1}); !errors.Is(err, ErrDiskFull) {
+		if _, err := l.Append(b, AppendOptions{Origin: Follower, Now: 1}); !errors.Is(err, ErrOffline) {
 			t.Fatal(err)
 		}
 		s.Abandon()

@@ -455,6 +455,21 @@ func (j *journal) putLast(k journalKey, s partitionState, last func(*partitionSt
 	return j.appendLocked(recordState, k, at)
 }
 
+// change changes what is known of a partition, if the journal knows it.
+func (j *journal) change(k journalKey, by func(*partitionState)) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	s, ok := j.live[k]
+	if !ok {
+		return j.failed
+	}
+	was := *s
+	if by(s); *s == was {
+		return j.failed
+	}
+	return j.appendLocked(recordState, k, s)
+}
+
 func (j *journal) remove(k journalKey) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

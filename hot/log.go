@@ -33,7 +33,7 @@ type Log struct {
 	segments atomic.Pointer[[]*segment]    // by base; the last is active
 	chain    atomic.Pointer[lineage.Chain] // nil until loaded
 	latest   atomic.Pointer[lineage.Entry] // last entry of the chain
-	told     atomic.Pointer[latestEpoch]   // what the journal was told before an append; nil once the chain has it, or never will
+	told     atomic.Pointer[latestEpoch]   // what the journal was told before the append that goes on, nil between appends
 
 	compactMu sync.Mutex // one compaction at a time; taken before maintMu
 
@@ -306,7 +306,6 @@ var (
 )
 
 func (l *Log) setChain(c lineage.Chain) {
-	defer l.told.Store(nil)
 	if len(c) == 0 {
 		l.chain.Store(&noChain)
 		l.latest.Store(&noEntry)
