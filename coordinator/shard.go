@@ -313,8 +313,13 @@ func (s *shard) turn(first *call) {
 	if out.cut {
 		s.c.cutOff(s.index, s.core.(cutter).redundant())
 	}
-	// What was committed a moment ago shows that the state was the latest. Where nothing was written it may be that of a
-	// leader which has been replaced and has not heard of it: a member that is told old offsets reads, and commits, anew.
+	s.answerAll(out)
+}
+
+// answerAll answers what the turn has an answer for. What was committed a moment ago shows that the state was the latest. Where
+// nothing was written it may be that of a leader which has been replaced and has not heard of it: a member that is told old offsets
+// reads, and commits, anew.
+func (s *shard) answerAll(out effects) {
 	outdated := len(out.records) == 0 && !s.c.log.Leased()
 	for _, r := range out.replies {
 		q := s.waiting[r.ticket]
