@@ -137,7 +137,7 @@ var replicationMutants = []focused{
 	}},
 	{"hot.TestOffsetsAreGivenOutOnceToManyAppenders", []mutant{
 		{"two append at once", "28: there is one appender", "hot/append.go",
-			"	l.appendMu.Lock()\n	a, err := l.appendLocked(b, first, &o)\n	l.appendMu.Unlock()", "	a, err := l.appendLocked(b, first, &o)"},
+			"	l.appendMu.Lock()\n	a, err := l.appendLocked(b, first, &o)\n	l.letGoLocked()\n	l.appendMu.Unlock()", "	a, err := l.appendLocked(b, first, &o)\n	l.letGoLocked()"},
 	}},
 	{"hot.TestMarkerGoesBeforeAnythingElseAndComesLast", []mutant{
 		{"the clean marker stays while the store runs", "30: the marker is removed before loading (KAFKA-10471)", "hot/store.go",
