@@ -82,29 +82,42 @@ func (s *Store) makeShared() (*sharedLog, error) {
 }
 
 // openShared begins a generation of the file, which is made if it is not there
-// in that size.
+// in that size and with a header. One without, or of another version, is not
+// written on: the other header would stay beside the first of ours.
 func (s *Store) openShared(path string, size int64) (*sharedLog, error) {
-	info, err := s.fs.Stat(path)
-	if err != nil && !errors.Is(err, vfs.ErrNotExist) {
-		return nil, err
-	}
-	if err != nil || info.Size() != size {
+	x, err := s.continueShared(path, size)
+	if err != nil {
 		if err := s.zeroShared(path, size); err != nil {
 			return nil, err
 		}
+		if x, err = s.continueShared(path, size); err != nil {
+			return nil, err
+		}
 	}
+	if err := x.renew(journalMark{}); err != nil {
+		return nil, errors.Join(err, x.file.Close())
+	}
+	return x, nil
+}
+
+// continueShared opens the file as it was left.
+func (s *Store) continueShared(path string, size int64) (*sharedLog, error) {
 	f, err := s.fs.OpenAppend(path)
 	if err != nil {
 		return nil, err
 	}
-	x := &sharedLog{file: f, size: size, seq: 1, g: sharedGeneration{salt: rand.Uint64()}}
-	if g, err := readSharedHeader(f, size); err == nil {
-		x.g = g
-		x.g.mark = journalMark{} // of a journal that has version 1 by now
+	x := &sharedLog{file: f, size: size, seq: 1}
+	is, err := f.Size()
+	if err == nil && is != size {
+		err = fmt.Errorf("%s has %d bytes, want %d: %w", path, is, size, errSharedHeader)
 	}
-	if err := x.renew(journalMark{}); err != nil {
+	if err == nil {
+		x.g, err = readSharedHeader(f, size)
+	}
+	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
+	x.g.mark = journalMark{} // of a journal that has version 1 by now
 	return x, nil
 }
 

@@ -46,6 +46,10 @@ var (
 
 	// errSharedVersion is returned when another version wrote the file.
 	errSharedVersion = errors.New("unknown version of the shared log; the one that wrote it voids it when it closes cleanly")
+
+	// errSharedOlder is returned with errSharedVersion when an earlier version
+	// wrote a header.
+	errSharedOlder = errors.New("older shared log")
 )
 
 // sharedGeneration is one use of a file.
@@ -97,7 +101,11 @@ func parseSharedHeader(b []byte) (g sharedGeneration, err error) {
 		return g, errSharedHeader
 	}
 	if v := binary.BigEndian.Uint32(b[8:]); v != sharedVersion {
-		return g, fmt.Errorf("version %d: %w", v, errSharedVersion)
+		err := fmt.Errorf("version %d: %w", v, errSharedVersion)
+		if v < sharedVersion {
+			err = fmt.Errorf("%w: %w", errSharedOlder, err)
+		}
+		return g, err
 	}
 	if crc32.Checksum(b[44:64], castagnoli) != binary.BigEndian.Uint32(b[64:]) {
 		return g, errSharedHeader
@@ -116,27 +124,30 @@ func (g sharedGeneration) place(size int64) int64 {
 	return size - sharedBlock
 }
 
-// readSharedHeader reads the header that counts.
+// readSharedHeader reads the header that counts. One of an older version beside
+// one of ours is of before the file was taken over.
 func readSharedHeader(f io.ReaderAt, size int64) (g sharedGeneration, err error) {
 	if size < 3*sharedBlock {
 		return g, errSharedHeader
 	}
-	found := false
+	found, none := false, errSharedHeader
 	for _, at := range []int64{0, size - sharedBlock} {
 		var b [sharedHeaderSize]byte
 		if _, err := f.ReadAt(b[:], at); err != nil {
 			return g, fmt.Errorf("read header: %w", err)
 		}
 		one, err := parseSharedHeader(b[:])
-		if errors.Is(err, errSharedVersion) {
+		switch {
+		case errors.Is(err, errSharedOlder):
+			none = err
+		case errors.Is(err, errSharedVersion):
 			return g, err
-		}
-		if err == nil && (!found || one.serial > g.serial) {
+		case err == nil && (!found || one.serial > g.serial):
 			g, found = one, true
 		}
 	}
 	if !found {
-		return g, errSharedHeader
+		return g, none
 	}
 	return g, nil
 }
