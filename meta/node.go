@@ -63,7 +63,9 @@ type Node struct {
 	full   chan struct{} // a snapshot is due
 	shed   shedding
 
-	naming   sync.Mutex      // held while the identity file is written; guards nothing else
+	naming    sync.Mutex // held while the identity file is written; guards nothing else
+	reloading sync.Mutex // held while raft's settings are changed; guards nothing else
+
 	deciding chan struct{}   // filled from an image to the outcome of what was decided on it; guards the following
 	term     uint64          // the term in which this node's image is known to be the newest
 	owed     <-chan struct{} // closed when raft has answered the last proposal; nil: it has

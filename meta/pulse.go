@@ -157,10 +157,20 @@ func (n *Node) keepPulse() {
 }
 
 func (n *Node) setPulse(heartbeat time.Duration) {
-	rc := n.raft.ReloadableConfig()
-	rc.HeartbeatTimeout = heartbeat
-	rc.ElectionTimeout = max(heartbeat, newPulseConfig(n.cfg.Heartbeat).Silence+nudge)
-	if err := n.raft.ReloadConfig(rc); err != nil {
+	err := n.reload(func(rc *raft.ReloadableConfig) {
+		rc.HeartbeatTimeout = heartbeat
+		rc.ElectionTimeout = max(heartbeat, newPulseConfig(n.cfg.Heartbeat).Silence+nudge)
+	})
+	if err != nil {
 		n.log.Error("raft refuses its timeouts", "err", err)
 	}
+}
+
+// reload changes raft's settings, each change on top of the one before.
+func (n *Node) reload(change func(*raft.ReloadableConfig)) error {
+	n.reloading.Lock()
+	defer n.reloading.Unlock()
+	rc := n.raft.ReloadableConfig()
+	change(&rc)
+	return n.raft.ReloadConfig(rc)
 }

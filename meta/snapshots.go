@@ -91,9 +91,7 @@ func (n *Node) shedLog() {
 
 // keepTrailing sets how many entries a snapshot leaves behind it in the log.
 func (n *Node) keepTrailing(entries uint64) error {
-	rc := n.raft.ReloadableConfig()
-	rc.TrailingLogs = entries
-	return n.raft.ReloadConfig(rc)
+	return n.reload(func(rc *raft.ReloadableConfig) { rc.TrailingLogs = entries })
 }
 
 // awaitShed lets a node that is about to stop finish: what starts next on its

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -134,5 +135,32 @@ func TestASnapshotIsTakenAfterAChangeOfMembers(t *testing.T) {
 	}
 	if err := n.raft.Snapshot().Error(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestTheTimeoutsLeaveTheTrailAsItIs has two goroutines change raft's settings, as a node that stands or leads while it sheds its log.
+func TestTheTimeoutsLeaveTheTrailAsItIs(t *testing.T) {
+	n := openNode(t, Config{}, Deps{})
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+				n.setPulse(time.Second + time.Duration(i%2)*nudge)
+			}
+		}
+	}()
+	defer func() { <-done }()
+	defer close(stop)
+	for i := range uint64(50_000) {
+		if err := n.keepTrailing(i % 2); err != nil {
+			t.Fatal(err)
+		}
+		if got := n.raft.ReloadableConfig().TrailingLogs; got != i%2 {
+			t.Fatalf("a snapshot leaves %d entries, not %d, after %d changes", got, i%2, i)
+		}
 	}
 }
