@@ -40,7 +40,7 @@ func (s *Store) Delete(p topic.Partition) error {
 		}
 	}
 	from := filepath.Join(s.config.Dir, found.dir)
-	if err := s.fs.Rename(from, from+deleteSuffix); err != nil {
+	if err := s.markDeleted(from); err != nil {
 		return fmt.Errorf("delete partition %s: %w", p, err)
 	}
 	if err := s.syncNames(); err != nil {
@@ -64,6 +64,17 @@ func (s *Store) Delete(p topic.Partition) error {
 	}
 	s.removeLater(from+deleteSuffix, 0)
 	return nil
+}
+
+// markDeleted gives a partition's directory its "-delete" name. It may have it from a deletion that failed then.
+func (s *Store) markDeleted(dir string) error {
+	err := s.fs.Rename(dir, dir+deleteSuffix)
+	if errors.Is(err, vfs.ErrNotExist) {
+		if _, gone := s.fs.Stat(dir + deleteSuffix); gone == nil {
+			return nil
+		}
+	}
+	return err
 }
 
 // forgetDeleted takes partitions out of the journal that was read whose deletion

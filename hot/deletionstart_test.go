@@ -111,3 +111,48 @@ func startAfterDeletion(t *testing.T, name string, i int, image *vfs.Mem) {
 		s.Abandon()
 	}
 }
+
+// TestDeletionIsRepeatedAfterItsNameWasNotDurable has no space for the name of the directory: the deletion fails then, and another
+// one ends it.
+func TestDeletionIsRepeatedAfterItsNameWasNotDurable(t *testing.T) {
+	mem := vfs.NewMem(33)
+	fs := vfs.NewFaults(mem)
+	s := openStore(t, fs, "data")
+	l := openLog(t, s)
+	waitDurable(t, l, mustAppend(t, l, records(1, 50, 1)).LastOffset+1)
+	full := fs.Inject(vfs.Rule{Ops: []vfs.Op{vfs.OpSyncDir}, Path: "data", Count: -1, Err: syscall.ENOSPC})
+	for range 2 {
+		if err := s.Delete(testPartition); !isDiskEnd(err) {
+			t.Fatalf("deleted without space: %v", err)
+		}
+	}
+	if s.Err() != nil || !s.Has(testPartition) {
+		t.Fatalf("store %v, has it %t", s.Err(), s.Has(testPartition))
+	}
+	full.Remove()
+	for range 2 {
+		if err := s.Delete(testPartition); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s.Has(testPartition) {
+		t.Fatal("it is there")
+	}
+	eventually(t, func() bool {
+		_, err := mem.Stat("data/" + partitionDirName(testPartition) + deleteSuffix)
+		return errors.Is(err, vfs.ErrNotExist)
+	})
+	waitDurable(t, openLog(t, s), 0)
+}
+
+// TestDeletionOfADirectoryThatIsGoneSaysSo: nothing of a deletion that had begun is there.
+func TestDeletionOfADirectoryThatIsGoneSaysSo(t *testing.T) {
+	mem := vfs.NewMem(34)
+	s := openStore(t, mem, "data")
+	if err := mem.RemoveAll(openLog(t, s).Dir()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Delete(testPartition); !errors.Is(err, vfs.ErrNotExist) {
+		t.Fatalf("deleted: %v", err)
+	}
+}
