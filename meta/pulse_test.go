@@ -2,6 +2,7 @@ package meta
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -77,5 +78,26 @@ func TestAVoterWithoutALeaderStandsInTime(t *testing.T) {
 	}
 	if _, look, _ := p.step(pulseView{State: raft.Follower}, now.Add(time.Minute)); look {
 		t.Error("who has no vote stands")
+	}
+}
+
+// TestAVoterThatStartsAloneStandsInTime has a node's two fellows not be there.
+func TestAVoterThatStartsAloneStandsInTime(t *testing.T) {
+	for range 10 {
+		dir := t.TempDir()
+		synctest.Test(t, func(t *testing.T) {
+			_, alone := raft.NewInmemTransport("node-1")
+			voters := []Voter{{1, "node-1"}, {2, "node-2"}, {3, "node-3"}}
+			began := time.Now()
+			n, err := Open(Config{Dir: dir, NodeID: 1, Voters: voters, Heartbeat: 500 * time.Millisecond}, Deps{Transport: alone})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer closeNode(t, n)
+			waitFor(t, func() bool { return n.raft.State() == raft.Candidate })
+			if took := time.Since(began); took < 500*time.Millisecond || took > 1010*time.Millisecond {
+				t.Errorf("stands after %v", took)
+			}
+		})
 	}
 }

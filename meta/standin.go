@@ -42,7 +42,7 @@ func (n *Node) standIn(s *stream) {
 	term := n.raft.CurrentTerm()
 	address, leader := n.raft.LeaderWithID()
 	turn, votes := n.turn(leader)
-	if !votes || n.raft.State() != raft.Follower || !n.gone(s, string(address)) || !n.wait(time.Duration(turn)*standInStep) {
+	if leader == "" || !votes || n.raft.State() != raft.Follower || !n.gone(s, string(address)) || !n.wait(time.Duration(turn)*standInStep) {
 		return
 	}
 	if _, now := n.raft.LeaderWithID(); now != leader || n.raft.CurrentTerm() != term || n.raft.State() != raft.Follower {
@@ -52,11 +52,15 @@ func (n *Node) standIn(s *stream) {
 	n.stand()
 }
 
-// turn is how many voters stand before this one when leader is gone.
+// turn is how many voters stand before this one when leader is gone; "" is
+// nobody.
 func (n *Node) turn(leader raft.ServerID) (before int, votes bool) {
-	old, err := nodeID(leader)
-	if err != nil || old == n.cfg.NodeID {
-		return 0, false
+	old := int32(-1)
+	if leader != "" {
+		var err error
+		if old, err = nodeID(leader); err != nil || old == n.cfg.NodeID {
+			return 0, false
+		}
 	}
 	servers, err := n.servers()
 	if err != nil {
