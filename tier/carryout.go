@@ -122,6 +122,9 @@ func (l *Leadership) call(fn func() error) error {
 // deadlineSlack is how long a call may take to notice that its context ended.
 const deadlineSlack = 5 * time.Second
 
+// errNotEnded is returned when a call was left behind that goes on still.
+var errNotEnded = errors.New("tier: call does not end")
+
 // within runs fn under a hard deadline. A call that ignores its context is left
 // behind when the slack is over, so that it cannot hold a slot for ever; what it
 // still does in the store is an unknown outcome like any other.
@@ -153,7 +156,7 @@ func within[T any](m *Manager, ctx context.Context, timeoutMillis int64, fn func
 		return r.v, r.err
 	case <-slack.C:
 		var zero T
-		return zero, fmt.Errorf("call does not end: %w", context.Cause(ctx))
+		return zero, fmt.Errorf("%w: %w", errNotEnded, context.Cause(ctx))
 	}
 }
 

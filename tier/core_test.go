@@ -2,6 +2,7 @@ package tier
 
 import (
 	"errors"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -219,13 +220,13 @@ func TestRetainDecides(t *testing.T) {
 func TestWatchdogNamesTheOldestProblemAndFollowsProgress(t *testing.T) {
 	var w watchdog
 	at := func(s int64) instant { return instant{wall: 1_000_000 + s, steady: s} }
-	if changed, again := w.check(true, 100, at(0)); changed || again != 100 {
+	if changed, again := w.check(true, math.MaxInt64, 100, at(0)); changed || again != 100 {
 		t.Errorf("changed %t, again %d", changed, again)
 	}
 	w.fail("upload", "k1", errors.New("x"), at(10))
 	w.fail("delete", "k2", errors.New("y"), at(5))
 	w.fail("upload", "k3", errors.New("z"), at(20))
-	if changed, _ := w.check(true, 100, at(100)); !changed || !w.stuck || w.since != 1_000_000 {
+	if changed, _ := w.check(true, math.MaxInt64, 100, at(100)); !changed || !w.stuck || w.since != 1_000_000 {
 		t.Errorf("not stuck after no progress: %+v", w)
 	}
 	if pr := w.worst(); pr.Op != "delete" || pr.Key != "k2" {
@@ -236,11 +237,11 @@ func TestWatchdogNamesTheOldestProblemAndFollowsProgress(t *testing.T) {
 		t.Errorf("worst is %+v", pr)
 	}
 	w.moved(at(150))
-	if changed, again := w.check(true, 100, at(150)); !changed || w.stuck || again != 250 {
+	if changed, again := w.check(true, math.MaxInt64, 100, at(150)); !changed || w.stuck || again != 250 {
 		t.Errorf("still stuck after progress: %+v, again %d", w, again)
 	}
-	w.check(false, 100, at(160))
-	if changed, again := w.check(true, 100, at(1000)); changed || again != 1100 {
+	w.check(false, math.MaxInt64, 100, at(160))
+	if changed, again := w.check(true, math.MaxInt64, 100, at(1000)); changed || again != 1100 {
 		t.Errorf("idle time counts as lack of progress: changed %t, again %d", changed, again)
 	}
 }

@@ -76,6 +76,9 @@
 //     the manifest says, and if it reads back as it was put. Nothing is deleted for it:
 //     the old object is marked by the edit that names the new one. Damage that no leader
 //     can mend stays named (varve_tier_damagedobjects, varve segments, the log once).
+//   - Until an object that may be damaged is found sound, mended or beyond mending from
+//     here, local retention keeps what the log has of it and all that lies above
+//     (keptFrom); that this lasts is told like any other work that does not get on.
 //   - Ends do not tell whether an archive and a log belong together (divergence.go):
 //     the leader epoch of the archive's last offset does.
 //   - Without a lease nothing is claimed, uploaded or committed: what a leader puts

@@ -111,6 +111,9 @@ func (e evCommitted) apply(c *core, now instant) {
 	}
 	cm := p.committing
 	p.committing = nil
+	if p.fenced { // by another answer: what it carried has been given up
+		return
+	}
 	switch {
 	case e.err == nil:
 		p.committed(c, cm, e.state, now)
@@ -148,7 +151,7 @@ func (p *partition) committed(c *core, cm *commitment, s State, now instant) {
 	p.markedKnown = p.markedKnown && !cm.marks
 	p.learn(s)
 	if cm.mended != nil {
-		p.replaced(c, cm.mended)
+		p.replaced(c, cm.mended, now)
 	}
 	if p.remote.End == own {
 		p.judged = own // it came from the log itself, and continues what was judged

@@ -2,6 +2,7 @@ package tier
 
 import (
 	"errors"
+	"math"
 	"slices"
 
 	"github.com/varvelog/varve/meta/topic"
@@ -30,11 +31,13 @@ type doubtful struct {
 	state  doubtState
 	busy   bool  // an examination, or mending, is on its way
 	wants  bool  // to be mended: examined since it was last tried
+	heard  int64 // steady
 	due    int64 // steady: not looked at before
 	tries  int   // examinations that found it damaged, or nothing
+	misses int   // attempts to mend it that found the local log damaged
 
 	told     bool // the log has named it
-	hopeless bool // and has said that it cannot be mended from here
+	hopeless bool // and has said that it cannot be mended from here: the local log need not wait for it
 	found    examined
 	since    int64 // wall ms when it was found
 
@@ -46,8 +49,10 @@ type doubtful struct {
 const (
 	doubtsMax        = 1024 // of a partition: the rest is found by a later survey
 	doubtWaitMillis  = 30_000
-	doubtWaitMax     = 6 * 3_600_000
-	doubtSoundMillis = 600_000 // for how long a complaint of what was sound is not listened to
+	doubtRetryMax    = 600_000
+	doubtWaitMax     = 6 * 3_600_000 // of one that is hopeless: somebody may put it back
+	doubtSoundMillis = 600_000       // for how long a complaint of what was sound is not listened to
+	doubtMissesMax   = 5             // damage of the local log is waited for: another replica mends it
 )
 
 // mistrust notes that an object may be missing or damaged.
@@ -55,7 +60,7 @@ func (p *partition) mistrust(id MarkID, now instant) {
 	if p.doubtOf(id) != nil || len(p.doubts) >= doubtsMax {
 		return
 	}
-	p.doubts = append(p.doubts, &doubtful{object: id, due: now.steady})
+	p.doubts = append(p.doubts, &doubtful{object: id, heard: now.steady, due: now.steady})
 }
 
 func (p *partition) doubtOf(id MarkID) *doubtful {
@@ -69,8 +74,33 @@ func (p *partition) doubtOf(id MarkID) *doubtful {
 
 // later is how long an object that is damaged, or cannot be examined, is left alone.
 func (d *doubtful) later(now instant) {
-	d.due = now.steady + min(int64(doubtWaitMillis)<<min(d.tries, 16), doubtWaitMax)
+	limit := int64(doubtRetryMax)
+	if d.hopeless {
+		limit = doubtWaitMax
+	}
+	d.due = now.steady + min(int64(doubtWaitMillis)<<min(d.tries, 16), limit)
 	d.tries++
+}
+
+// keptFrom is the offset from which on the local log must be kept, MaxInt64 when nothing
+// asks for that: an object is missing or damaged, or may be, and the local log may be
+// all that there is of its records. since is the steady time since when nothing has
+// been settled.
+func (p *partition) keptFrom() (from, since int64) {
+	from, since = math.MaxInt64, math.MaxInt64
+	for _, d := range p.doubts {
+		if d.state == doubtCleared || d.hopeless || d.found.end > 0 && d.found.end <= p.log.LocalStart {
+			continue
+		}
+		from, since = min(from, d.object.ID.Base), min(since, max(d.heard, p.doubtMoved))
+	}
+	return from, since
+}
+
+// settledDoubt notes that there is one the less to wait for.
+func (p *partition) settledDoubt(now instant) {
+	p.doubtMoved = now.steady
+	p.watch.succeed("mend")
 }
 
 func (e evSuspect) apply(c *core, now instant) {
@@ -82,6 +112,9 @@ func (e evSuspect) apply(c *core, now instant) {
 
 // mendLane examines one object after the other, and mends one after the other.
 func (p *partition) mendLane(c *core, now instant) {
+	if !p.cfg.Enabled && p.committing == nil {
+		p.dropDoubts(c) // the archive is given up
+	}
 	if !p.cfg.Enabled || len(p.doubts) == 0 {
 		return
 	}
@@ -131,11 +164,16 @@ func (e evExamined) apply(c *core, now instant) {
 		return
 	}
 	d.busy = false
+	if e.err == nil {
+		p.watch.succeed("examine")
+	}
 	switch {
 	case e.err != nil: // nothing is known: a store that fails is no damage
+		p.watch.fail("examine", d.found.key, e.err, now)
 		d.later(now)
 	case !e.found.named:
 		p.forget(d)
+		p.settledDoubt(now)
 		if d.told {
 			c.emit(fxTell{ref: p.ref(), tale: taleGone, found: d.found})
 		}
@@ -144,6 +182,7 @@ func (e evExamined) apply(c *core, now instant) {
 			c.emit(fxTell{ref: p.ref(), tale: taleSound, found: d.found})
 		}
 		*d = doubtful{object: d.object, state: doubtCleared, due: now.steady + doubtSoundMillis}
+		p.settledDoubt(now)
 	default:
 		if !d.told {
 			d.told, d.since = true, now.wall
@@ -212,11 +251,27 @@ func (e evMended) apply(c *core, now instant) {
 	switch {
 	case errors.Is(e.err, errSound):
 		d.due = now.steady // to be said by an examination
+	case !p.givesUp(d, e.err):
+		p.watch.fail("mend", d.found.key, e.err, now)
+		d.due = max(d.due, now.steady+doubtWaitMillis)
 	case !d.hopeless:
 		d.hopeless = true
+		p.settledDoubt(now)
 		c.emit(fxTell{ref: p.ref(), tale: taleStays, found: d.found, err: e.err})
 	}
 	p.advance(c, now)
+}
+
+// givesUp says whether an object cannot be mended from here. A store that fails, or a
+// lease that has ended, says nothing of that, and damage of the local log only when
+// it stays.
+func (p *partition) givesUp(d *doubtful, err error) bool {
+	hole := errors.Is(err, errNotLocal) && d.object.Kind == KeySegment && d.found.base >= p.log.LocalStart
+	if hole || errors.Is(err, errLocalDamage) {
+		d.misses++
+		return d.misses >= doubtMissesMax
+	}
+	return errors.Is(err, errNotLocal) || errors.Is(err, errOtherRecords)
 }
 
 // leftObject notes that an answer that came too late may tell of an object that
@@ -255,10 +310,11 @@ func (d *doubtful) replace(edit *Edit) {
 }
 
 // replaced notes that a replacement was committed.
-func (p *partition) replaced(c *core, d *doubtful) {
+func (p *partition) replaced(c *core, d *doubtful, now instant) {
 	c.emit(fxRelease{p.ref(), []uint64{d.id}})
 	c.emit(fxTell{ref: p.ref(), tale: taleMended, found: d.found})
 	p.forget(d)
+	p.settledDoubt(now)
 }
 
 // notReplaced gives a replacement up whose commit failed: an examination says
@@ -304,4 +360,6 @@ func (p *partition) dropDoubts(c *core) {
 		}
 	}
 	p.doubts = nil
+	p.watch.succeed("mend")
+	p.watch.succeed("examine")
 }

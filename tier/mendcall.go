@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync/atomic"
 
 	"github.com/varvelog/varve/hot/lineage"
 	"github.com/varvelog/varve/tier/objstore"
@@ -17,6 +18,9 @@ var (
 	// errOtherRecords is returned when the local log has other records than the
 	// manifest says of the same offsets.
 	errOtherRecords = errors.New("tier: the local log has other records in that range")
+	// errLocalDamage is returned when the local log is damaged in the range. It is not
+	// for ever: replicas mend one another.
+	errLocalDamage = errors.New("tier: the local log is damaged in that range")
 	// errUnsound is returned when an object does not read back as it was put.
 	errUnsound = errors.New("tier: the store does not give back what was put")
 )
@@ -75,7 +79,9 @@ func (m *Manager) mend(ctx context.Context, l *Leadership, e fxMend, a answer) {
 		}
 		return job.run(ctx)
 	})
-	m.post(evMended{answer: a.with(err), id: e.id, object: e.object, bytes: e.bytes, add: add, put: job.put})
+	// What did not end in time may put an object still.
+	put := job.put.Load() || errors.Is(err, errNotEnded)
+	m.post(evMended{answer: a.with(err), id: e.id, object: e.object, bytes: e.bytes, add: add, put: put})
 }
 
 // mending puts one object anew. What it puts is of the same range, of the same
@@ -91,7 +97,7 @@ type mending struct {
 	named  func(key string)
 	wrap   func(objstore.Body) objstore.Body
 
-	put    bool // an object may be in the store
+	put    atomic.Bool // an object may be in the store
 	broken mutant
 }
 
@@ -107,12 +113,15 @@ func (j *mending) run(ctx context.Context) (AddSegment, error) {
 	}
 	old := &x.segment
 	seg, err := spanOf(j.sealed(old.ID.Base), old.ID.Base, old.End)
+	if errors.Is(err, ErrCorrupt) {
+		err = fmt.Errorf("%w: %w", errLocalDamage, err)
+	}
 	if err != nil {
 		return AddSegment{}, err
 	}
 	obj, err := j.remote.build(ctx, seg, BuildOptions{LeaderEpoch: j.epoch, From: old.ID.Base, Now: j.now, ExactEpochs: true}, j.random)
 	if errors.Is(err, ErrCorrupt) { // the local bytes: nothing else was read
-		err = errors.Join(err, seg.Suspect())
+		err = errors.Join(fmt.Errorf("%w: %w", errLocalDamage, err), seg.Suspect())
 	}
 	if err != nil {
 		return AddSegment{}, err
@@ -123,7 +132,7 @@ func (j *mending) run(ctx context.Context) (AddSegment, error) {
 		return AddSegment{}, err
 	}
 	j.named(obj.Key())
-	j.put = true
+	j.put.Store(true)
 	if err := obj.Put(ctx, j.wrap); err != nil {
 		return AddSegment{}, err
 	}

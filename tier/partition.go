@@ -82,6 +82,7 @@ type partition struct {
 	scrubQueued bool
 	scrubbing   bool
 	doubts      []*doubtful // in the order in which they were heard of
+	doubtMoved  int64       // steady: when one of them was last settled
 
 	lookRest, callRest, copyRest, deleteRest, collectRest, startRest, scrubRest backoff
 
@@ -527,20 +528,18 @@ func (p *partition) givenUp() bool {
 // local copies may go, and a start below which nothing can be read any more.
 func (p *partition) tellLog(c *core, now instant) {
 	if !p.claimed && p.cfg.Enabled {
-		return // a cached state may be of another time
+		// A cached state may be of another time, and lets nothing go. What is to be
+		// kept is kept all the same.
+		if from, _ := p.keptFrom(); from < p.told {
+			p.tellEnd(c, from, now)
+		}
+		return
 	}
 	end := p.coveredEnd()
 	if c.cfg.broken == mutantReleaseEarly && len(p.uploads) > 0 {
 		end = p.uploads[len(p.uploads)-1].end
 	}
-	if end != p.told {
-		p.told = end
-		c.emit(fxSetRemoteEnd{p.ref(), end})
-		if end < 0 {
-			p.dirty = true // what was released until now is seen by the next look
-			p.wakeAt(now.steady)
-		}
-	}
+	p.tellEnd(c, end, now)
 	if p.claimed && p.givenUp() {
 		p.advanceStart(c, p.log.LocalStart, now)
 	}
@@ -552,14 +551,33 @@ func (p *partition) tellLog(c *core, now instant) {
 	}
 }
 
+// tellEnd tells the log a remote end. It takes a lower one only after none at all.
+func (p *partition) tellEnd(c *core, end int64, now instant) {
+	if end == p.told {
+		return
+	}
+	lower := end < p.told
+	if lower && end >= 0 {
+		c.emit(fxSetRemoteEnd{p.ref(), -1})
+	}
+	p.told = end
+	c.emit(fxSetRemoteEnd{p.ref(), end})
+	if lower || end < 0 {
+		p.dirty = true // what was released until now is seen by the next look
+		p.wakeAt(now.steady)
+	}
+}
+
 // coveredEnd is the offset below which the archive holds everything from the log
-// start on; −1 when it does not hold the log's beginning (T1).
+// start on; −1 when it does not hold the log's beginning (T1). An object that is
+// missing or damaged, or may be, does not hold what the local log may still have.
 func (p *partition) coveredEnd() int64 {
 	switch {
 	case !p.cfg.Enabled, p.remote.End < 0, p.remote.Dropped, p.remote.Start > p.log.LogStart:
 		return -1
 	}
-	return p.remote.End
+	from, _ := p.keptFrom()
+	return min(p.remote.End, from)
 }
 
 func (p *partition) advanceStart(c *core, offset int64, now instant) {

@@ -228,7 +228,9 @@ func (g *rigLog) Roll() error {
 func (g *rigLog) SetRemoteEnd(end int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.l.remoteEnd = end
+	if end < 0 || end > g.l.remoteEnd { // as the log does
+		g.l.remoteEnd = end
+	}
 }
 
 func (g *rigLog) AdvanceLogStart(offset int64) error {

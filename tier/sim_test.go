@@ -564,7 +564,9 @@ func (b *simBroker) carryOut(fx effect) {
 		})
 	case fxSetRemoteEnd:
 		b.s.checkRemoteEnd(b, e.end)
-		b.log.remoteEnd = e.end
+		if e.end < 0 || e.end > b.log.remoteEnd { // as the log does
+			b.log.remoteEnd = e.end
+		}
 	case fxWatch:
 		b.watched = e.stable
 		if b.log.offsets().stable() >= e.stable {

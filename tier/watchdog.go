@@ -1,6 +1,9 @@
 package tier
 
-import "sort"
+import (
+	"math"
+	"sort"
+)
 
 // watchdog remembers when a partition last got something done and what fails, so
 // that a partition that makes no progress is named with its reason: uploads that
@@ -50,9 +53,10 @@ func (w *watchdog) worst() *Problem {
 	return &copied
 }
 
-// check compares the work at hand with the progress made. It returns whether the
-// verdict changed, and when to look again (0 = no need).
-func (w *watchdog) check(working bool, stuckMillis int64, now instant) (changed bool, again int64) {
+// check compares the work at hand with the progress made. Some of it waits since a
+// steady time (MaxInt64: none), whatever else gets on. It returns whether the verdict
+// changed, and when to look again (0 = no need).
+func (w *watchdog) check(working bool, since, stuckMillis int64, now instant) (changed bool, again int64) {
 	if !working {
 		changed = w.stuck
 		w.idle, w.stuck = true, false
@@ -61,11 +65,12 @@ func (w *watchdog) check(working bool, stuckMillis int64, now instant) (changed 
 	if w.idle {
 		w.idle, w.movedAt = false, now.steady
 	}
-	quiet := now.steady - w.movedAt
+	since = min(since, w.movedAt)
+	quiet := now.steady - since
 	if quiet < stuckMillis {
 		changed = w.stuck
 		w.stuck = false
-		return changed, w.movedAt + stuckMillis
+		return changed, since + stuckMillis
 	}
 	if !w.stuck {
 		w.stuck, w.since = true, now.wall-quiet
@@ -77,7 +82,11 @@ func (w *watchdog) check(working bool, stuckMillis int64, now instant) (changed 
 // observe lets the watchdog judge the partition.
 func (p *partition) observe(c *core, now instant) {
 	what := p.pendingWork(c, now)
-	changed, again := p.watch.check(what != "", c.cfg.stuckMillis, now)
+	_, since := p.keptFrom()
+	if what == "" && since < math.MaxInt64 || now.steady-since >= c.cfg.stuckMillis {
+		what = "mending damaged objects: the local log keeps what they held"
+	}
+	changed, again := p.watch.check(what != "", since, c.cfg.stuckMillis, now)
 	if again > 0 {
 		p.wakeAt(again)
 	}
