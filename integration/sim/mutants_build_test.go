@@ -72,16 +72,7 @@ func (b *bed) build(root, dir string) (program string, err error) {
 	if err := buildWith(root, b.folder, replace, program); err != nil {
 		return "", err
 	}
-	var tests []string
-	for _, m := range b.mutants {
-		if m.test != "" {
-			tests = append(tests, "^"+m.test[strings.LastIndexByte(m.test, '.')+1:]+"$")
-		}
-	}
-	args := []string{"-test.run", strings.Join(tests, "|"), "-test.timeout=0"}
-	if len(tests) == 0 {
-		args[1] = "SimulatedCluster"
-	}
+	args := []string{"-test.run", b.tests(), "-test.timeout=0"}
 	if b.folder == "coordinator" || b.folder == clusterFolder {
 		args = append(args, "-sim.steps=20000") // what the simulations find is not the question here
 	}
@@ -92,6 +83,16 @@ func (b *bed) build(root, dir string) (program string, err error) {
 		return "", fmt.Errorf("with every mutant off: %w\n%s", err, out)
 	}
 	return program, nil
+}
+
+// tests is what -test.run is told to run what any mutant is run against.
+func (b *bed) tests() string {
+	var patterns []string
+	for _, m := range b.mutants {
+		patterns = append(patterns, m.pattern())
+	}
+	slices.Sort(patterns)
+	return strings.Join(slices.Compact(patterns), "|")
 }
 
 // buildWith builds a folder's tests with other files in the place of some.
@@ -316,5 +317,18 @@ const c = 5
 	}
 	if !b.alone[5] || !b.alone[6] || len(b.alone) != 2 {
 		t.Errorf("alone are %v", b.alone)
+	}
+}
+
+func TestEveryTestOfABedIsRunWithoutMutants(t *testing.T) {
+	b := newBed("coordinator")
+	b.mutants = map[int]underTest{
+		1: {mutant: mutant{file: "coordinator/txncore.go"}},
+		2: {mutant: mutant{file: "coordinator/txncore.go"}, test: "coordinator.TestA"},
+		3: {mutant: mutant{file: "hot/append.go"}, test: "coordinator.TestA"},
+		4: {mutant: mutant{file: "meta/apply.go"}},
+	}
+	if got, want := b.tests(), "SimulatedCluster|SimulatedCoordinators|^TestA$"; got != want {
+		t.Errorf("runs %s, want %s", got, want)
 	}
 }

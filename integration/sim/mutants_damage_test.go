@@ -68,6 +68,14 @@ var damageMutants = []focused{
 		{"records are announced of a directory that may not be there", "29: a log that held none is not missed", "hot/held.go",
 			"	if !l.held { // else", "	if l.held && epoch < -1 { // else"},
 	}},
+	{"hot.TestEpochOfARefusedAppendIsNotHeldAgainstTheEarlierOne", []mutant{
+		{"what could not be appended stays announced", "24: an epoch that wrote nothing here begins nowhere", "hot/held.go",
+			"	if told.entry.Epoch <= l.latest.Load().Epoch {", "	if true {"},
+	}},
+	{"hot.TestWatermarkJournaledBetweenTwoEpochsOfAnAppendKnowsTheLater", []mutant{
+		{"a later epoch is forgotten by the first of an append", "29: a log that held records is missed", "hot/held.go",
+			"	if t := l.told.Load(); t != nil {", "	if t := l.told.Load(); t != nil && false {"},
+	}},
 	{"replica.TestLeaseThatRunsOutOnTheWayToTheBucket", []mutant{
 		{"a leader always has a lease, says its log", "T8: who may have been replaced puts nothing into the bucket", "replica/tierlog.go",
 			"{ return l.p.m.leased() }", "{ return true }"},

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -74,24 +75,40 @@ func TestEveryMutantTurnsItsTestRed(t *testing.T) {
 			if err == nil {
 				t.Fatalf("nothing noticed it; rule %s, %s:\n%s", m.rule, m.file, out)
 			}
-			t.Logf("%s: %s", m.rule, m.verdict(t, out))
+			found, err := m.verdict(out)
+			if err != nil {
+				t.Fatalf("%v:\n%s", err, out)
+			}
+			t.Logf("%s: %s", m.rule, found)
 		})
 	}
 }
 
+var (
+	// errNotRed is returned when a test fails, and not by a broken rule.
+	errNotRed = errors.New("it fails, and not by a broken rule")
+
+	// errOutOfTime is returned when a test is out of time: the machine may have been too busy, and nothing is said of the
+	// mutant. One that has its test wait for ever wants a test that gives up by itself.
+	errOutOfTime = errors.New("the test was out of time, and found nothing out")
+)
+
 // verdict is the line by which the test says that it has found the mutant.
-func (m underTest) verdict(t *testing.T, out string) string {
+func (m underTest) verdict(out string) (string, error) {
 	marks := []string{": seed "} // of a simulation
 	if m.test != "" {
-		marks = []string{fmt.Sprintf("--- FAIL: %s ", m.test[strings.LastIndexByte(m.test, '.')+1:]), "panic: "}
+		marks = []string{"--- FAIL: " + m.focus() + " ", "panic: "}
 	}
 	for line := range strings.Lines(out) {
-		if slices.ContainsFunc(marks, func(mark string) bool { return strings.Contains(line, mark) }) {
-			return strings.TrimSpace(line)
+		if !slices.ContainsFunc(marks, func(mark string) bool { return strings.Contains(line, mark) }) {
+			continue
 		}
+		if strings.Contains(line, "panic: test timed out") {
+			return "", errOutOfTime
+		}
+		return strings.TrimSpace(line), nil
 	}
-	t.Fatalf("it fails, and not by a broken rule:\n%s", out)
-	return ""
+	return "", errNotRed
 }
 
 // in puts the mutant into its file.
@@ -142,23 +159,55 @@ func (m underTest) run(t *testing.T, root, program string, n int) (string, error
 // clusterFolder has the cluster's simulation.
 const clusterFolder = "integration/sim"
 
-// command is the folder of the test's package, and what its binary is told. Who
-// steps over a broken rule may well wait for ever: a focused test has a minute.
-func (m underTest) command() (folder string, args []string) {
+// pattern is what -test.run is told.
+func (m underTest) pattern() string {
 	switch {
 	case m.test != "":
-		at := strings.LastIndexByte(m.test, '.')
-		args = []string{"-test.run", "^" + m.test[at+1:] + "$", "-test.failfast", "-test.timeout=1m"}
-		if m.test[:at] == "meta" {
+		return "^" + m.focus() + "$"
+	case strings.HasPrefix(m.file, "coordinator/"):
+		return "SimulatedCoordinators"
+	}
+	return "SimulatedCluster"
+}
+
+// focus is the name of a focused test in its package.
+func (m underTest) focus() string { return m.test[strings.LastIndexByte(m.test, '.')+1:] }
+
+// command is the folder of the test's package, and what its binary is told. A focused test that waits for what a broken rule keeps
+// from it gives up after a minute, and has more than that.
+func (m underTest) command() (folder string, args []string) {
+	args = []string{"-test.run", m.pattern()}
+	switch {
+	case m.test != "":
+		args = append(args, "-test.failfast", "-test.timeout=4m")
+		folder = strings.TrimSuffix(m.test, "."+m.focus())
+		if folder == "meta" {
 			args = append(args, "-rapid.nofailfile") // what a mutant has found is not to be looked for again
 		}
-		return m.test[:at], args
+		return folder, args
 	case strings.HasPrefix(m.file, "coordinator/"):
-		return "coordinator", []string{"-test.run", "SimulatedCoordinators", "-sim.steps", "1000000"}
+		return "coordinator", append(args, "-sim.steps", "1000000")
 	}
 	worlds, steps := "local", "8000000"
 	if strings.HasPrefix(m.file, "tier/") {
 		worlds, steps = "tiered", "2000000"
 	}
-	return clusterFolder, []string{"-test.run", "SimulatedCluster", "-sim.steps", steps, "-sim.explain=false", "-sim.worlds=" + worlds}
+	return clusterFolder, append(args, "-sim.steps", steps, "-sim.explain=false", "-sim.worlds="+worlds)
+}
+
+func TestBusyMachineTurnsNoTestRed(t *testing.T) {
+	m := underTest{mutant{name: "of nothing"}, "hot.TestA"}
+	for _, c := range []struct {
+		out, found string
+		err        error
+	}{
+		{"--- FAIL: TestA (0.01s)\n", "--- FAIL: TestA (0.01s)", nil},
+		{"panic: at the disk\n", "panic: at the disk", nil},
+		{"panic: test timed out after 4m0s\n\trunning tests:\n\t\tTestA (4m0s)\n", "", errOutOfTime},
+		{"signal: killed\n", "", errNotRed},
+	} {
+		if found, err := m.verdict(c.out); found != c.found || err != c.err {
+			t.Errorf("of %q it says %q, %v", c.out, found, err)
+		}
+	}
 }
