@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -22,6 +23,7 @@ type pipes struct {
 	listeners map[string]*pipeListener
 	cut       string        // a node's address
 	healed    chan struct{} // closed when nobody is cut off any more
+	ends      []*pipeEnd
 
 	messages, bytes atomic.Int64
 }
@@ -77,7 +79,11 @@ func (p *pipes) dial(ctx context.Context, from, to string) (net.Conn, error) {
 		closed := make(chan struct{})
 		var once sync.Once
 		end := func(c net.Conn) net.Conn {
-			return &pipeEnd{Conn: c, p: p, from: from, to: to, closed: closed, closing: &once}
+			e := &pipeEnd{Conn: c, p: p, from: from, to: to, closed: closed, closing: &once}
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.ends = append(p.ends, e)
+			return e
 		}
 		select {
 		case l.conns <- end(far):
@@ -115,8 +121,31 @@ func (p *pipes) heal() {
 	close(p.healed)
 }
 
+// stall has what is written to the connections that something is written to
+// most of the time go nowhere from now on, as far as they end at a node.
+func (p *pipes) stall(address string) (stalled int) {
+	const long = 10 * time.Second
+	p.mu.Lock()
+	ends := p.ends
+	p.mu.Unlock()
+	before := make(map[*pipeEnd]int64)
+	for _, e := range ends {
+		before[e] = e.writes.Load()
+	}
+	<-time.After(long)
+	for e, was := range before {
+		if (e.from == address || e.to == address) && e.writes.Load()-was > int64(long/time.Second) {
+			e.stalled.Store(true)
+			stalled++
+		}
+	}
+	return stalled
+}
+
 type pipeEnd struct {
 	net.Conn
+	writes   atomic.Int64
+	stalled  atomic.Bool
 	p        *pipes
 	from, to string
 	closed   chan struct{}
@@ -129,6 +158,15 @@ func (e *pipeEnd) Write(b []byte) (int, error) {
 	case <-e.closed:
 		return 0, net.ErrClosed
 	}
+	if e.stalled.Load() {
+		select {
+		case <-e.closed:
+			return 0, net.ErrClosed
+		case <-time.After(transportTimeout):
+			return 0, os.ErrDeadlineExceeded
+		}
+	}
+	e.writes.Add(1)
 	e.p.messages.Add(1)
 	e.p.bytes.Add(int64(len(b)))
 	return e.Conn.Write(b)
@@ -215,6 +253,26 @@ func TestALeaderThatStandsStillForAMomentStays(t *testing.T) {
 			<-time.After(time.Second + time.Duration(i)*7*time.Millisecond)
 			if !leader.IsController() || leader.raft.CurrentTerm() != term {
 				t.Fatalf("another leads after %d pauses", i+1)
+			}
+		}
+	})
+}
+
+// TestALeaderWhoseHeartbeatsHangStays has the connections hang that carry them,
+// and no others.
+func TestALeaderWhoseHeartbeatsHangStays(t *testing.T) {
+	inMemory(t, func(t *testing.T, p *pipes, nodes []*Node) {
+		leader := leaderOf(t, nodes)
+		agree(t, nodes, leader.Image().Index)
+		<-time.After(5 * time.Second)
+		term := leader.raft.CurrentTerm()
+		if n := p.stall(leader.address()); n != 4 {
+			t.Fatalf("%d ends of connections carry heartbeats to two followers", n)
+		}
+		for range 80 {
+			<-time.After(100 * time.Millisecond)
+			if !leader.IsController() || leader.raft.CurrentTerm() != term {
+				t.Fatal("another leads")
 			}
 		}
 	})

@@ -186,6 +186,9 @@ func (n *Node) startRaft(snapshots raft.SnapshotStore, has bool) error {
 	rc := n.raftConfig()
 	rc.Logger = raftLogger(n.log, warn)
 	t, wire := n.deps.Transport.(*transport)
+	if wire {
+		t.unanswered = unansweredAfter(newPulseConfig(n.cfg.Heartbeat))
+	}
 	ask := !has && n.isVoter() && wire && len(voters) > 1
 	if !has && n.isVoter() && !ask {
 		if err := raft.BootstrapCluster(rc, n.store, n.store, snapshots, n.deps.Transport, raft.Configuration{Servers: voters}); err != nil {

@@ -12,13 +12,22 @@ import (
 // connection that has vanished without a sign could hide.
 const repeatAfter = 5 * time.Second
 
+// unansweredAfter is when a follower whose heartbeats are not answered is told
+// everything again, until they are: a little longer than from one to the next.
+// Theirs is a connection of its own, and it may hang while the pipeline's does
+// not.
+func unansweredAfter(c pulseConfig) time.Duration { return c.Leading / 4 }
+
 // AppendEntries implements raft.Transport. A heartbeat that fails, or that
 // another term answers, says that the follower may not be what it was: it is
 // told again where the log stands.
 func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	err := t.NetworkTransport.AppendEntries(id, target, args, resp)
 	if err != nil || !resp.Success || resp.Term != args.Term {
-		t.doubts.raise(id)
+		t.followers.doubt(id)
+	}
+	if err == nil {
+		t.followers.answered(id)
 	}
 	return err
 }
@@ -29,7 +38,7 @@ func (t *transport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAd
 	if err != nil {
 		return nil, err
 	}
-	return &pipeline{AppendPipeline: p, doubts: func() uint64 { return t.doubts.of(id) }}, nil
+	return &pipeline{AppendPipeline: p, follower: func() follower { return t.followers.of(id) }, unanswered: t.unanswered}, nil
 }
 
 // pipeline is raft's pipeline to one follower without its repetitions. Raft
@@ -40,7 +49,8 @@ func (t *transport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAd
 // was. Its one user is raft's goroutine for the follower.
 type pipeline struct {
 	raft.AppendPipeline
-	doubts func() uint64
+	follower   func() follower
+	unanswered time.Duration
 
 	sent    standing
 	at      time.Time // zero: nothing was sent
@@ -52,18 +62,18 @@ type standing struct{ term, previous, previousTerm, commit uint64 }
 
 // AppendEntries implements raft.AppendPipeline.
 func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
-	now, doubts := time.Now(), p.doubts()
+	now, f := time.Now(), p.follower()
 	s := standing{args.Term, args.PrevLogEntry, args.PrevLogTerm, args.LeaderCommitIndex}
 	if n := len(args.Entries); n > 0 {
 		s.previous, s.previousTerm = args.Entries[n-1].Index, args.Entries[n-1].Term
-	} else if s == p.sent && doubts == p.doubted && !p.at.IsZero() && now.Sub(p.at) < repeatAfter {
+	} else if s == p.sent && f.doubts == p.doubted && !p.at.IsZero() && now.Sub(p.at) < repeatAfter && now.Sub(f.answered) < p.unanswered {
 		return unsent{args, resp, now}, nil
 	}
-	f, err := p.AppendPipeline.AppendEntries(args, resp)
+	future, err := p.AppendPipeline.AppendEntries(args, resp)
 	if err == nil {
-		p.sent, p.at, p.doubted = s, now, doubts
+		p.sent, p.at, p.doubted = s, now, f.doubts
 	}
-	return f, err
+	return future, err
 }
 
 // unsent is the future of a message that said nothing new. The Consumer never
@@ -86,23 +96,45 @@ func (u unsent) Request() *raft.AppendEntriesRequest { return u.args }
 // Response implements raft.AppendFuture.
 func (u unsent) Response() *raft.AppendEntriesResponse { return u.resp }
 
-// doubts counts for each follower how often its state became doubtful.
-type doubts struct {
-	mu sync.Mutex               // guards the following
-	n  map[raft.ServerID]uint64 // of members of the quorum only
+// follower is what the messages beside the pipeline have told.
+type follower struct {
+	doubts   uint64    // how often its state became doubtful
+	answered time.Time // when it answered last; zero: never
 }
 
-func (d *doubts) raise(id raft.ServerID) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.n == nil {
-		d.n = make(map[raft.ServerID]uint64)
+// followers has each of them.
+type followers struct {
+	mu sync.Mutex                  // guards the following
+	m  map[raft.ServerID]*follower // of members of the quorum only
+}
+
+func (f *followers) doubt(id raft.ServerID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.get(id).doubts++
+}
+
+func (f *followers) answered(id raft.ServerID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.get(id).answered = time.Now()
+}
+
+func (f *followers) of(id raft.ServerID) follower {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return *f.get(id)
+}
+
+// get is called with mu held.
+func (f *followers) get(id raft.ServerID) *follower {
+	have := f.m[id]
+	if have == nil {
+		if f.m == nil {
+			f.m = make(map[raft.ServerID]*follower)
+		}
+		have = new(follower)
+		f.m[id] = have
 	}
-	d.n[id]++
-}
-
-func (d *doubts) of(id raft.ServerID) uint64 {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.n[id]
+	return have
 }

@@ -25,8 +25,13 @@ func (w *wire) AppendEntries(*raft.AppendEntriesRequest, *raft.AppendEntriesResp
 func TestAPipelineLeavesOutWhatItHasCarried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w wire
-		doubts := uint64(0)
-		p := &pipeline{AppendPipeline: &w, doubts: func() uint64 { return doubts }}
+		doubts, answers, answered := uint64(0), true, time.Time{}
+		p := &pipeline{AppendPipeline: &w, unanswered: 350 * time.Millisecond, follower: func() follower {
+			if answers {
+				answered = time.Now()
+			}
+			return follower{doubts: doubts, answered: answered}
+		}}
 		standing := raft.AppendEntriesRequest{Term: 3, PrevLogEntry: 7, PrevLogTerm: 2, LeaderCommitIndex: 6}
 		send := func(want bool, what string) {
 			t.Helper()
@@ -73,8 +78,19 @@ func TestAPipelineLeavesOutWhatItHasCarried(t *testing.T) {
 			t.Errorf("%d messages in a minute in which nothing happened", n)
 		}
 
+		standing.LeaderCommitIndex, standing.Entries = 10, nil
+		send(true, "a commit index")
+		answers = false
+		<-time.After(300 * time.Millisecond)
+		send(false, "what a follower knows that answered 300 ms ago")
+		<-time.After(50 * time.Millisecond)
+		send(true, "what a follower knows that does not answer")
+		send(true, "the same while it does not answer")
+		answers = true
+		send(false, "the same when it answers")
+
 		w.err = errors.New("broken")
-		standing.LeaderCommitIndex = 10
+		standing.LeaderCommitIndex = 11
 		send(true, "over a connection that breaks")
 		send(true, "what that has not carried")
 	})

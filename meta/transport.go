@@ -77,8 +77,9 @@ func newTransport(l net.Listener, self advertised, over TLS, log *slog.Logger) *
 // greetings too.
 type transport struct {
 	*raft.NetworkTransport
-	stream *stream
-	doubts doubts
+	stream     *stream
+	followers  followers
+	unanswered time.Duration // set before raft has it
 }
 
 // advertised is an address as others are told it.
