@@ -115,8 +115,9 @@ func (m *Member) register(ctx context.Context) error {
 		var stale *StaleRegistration
 		switch {
 		case err == nil:
-			m.self.Store(&b)
-			m.extend(sent)
+			if m.self.Swap(&b) == nil {
+				m.extend(sent)
+			} // else its image is of before: it has a lease when the controller lets it go on
 			m.log.Info("broker registered", "broker", b.ID, "epoch", b.Epoch)
 			if m.deps.Registered != nil {
 				m.deps.Registered(b)

@@ -151,6 +151,38 @@ func TestAMemberRegistersAgainUnderItsIncarnation(t *testing.T) {
 	})
 }
 
+// TestAMemberThatRegistersAgainHasNoLeaseUntilItIsLetGoOn has an image of before
+// its new registration, in which it leads what others may lead by now.
+func TestAMemberThatRegistersAgainHasNoLeaseUntilItIsLetGoOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &fakeQuorum{img: newImage(), epoch: 7}
+		m, err := Join(t.Context(), memberRules, MemberDeps{Quorum: q})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		if !m.Lease() {
+			t.Error("no lease at the first registration")
+		}
+		synctest.Wait()
+		q.set(func() { q.epoch, q.reply.Fenced = 9, true })
+		for range 60 {
+			<-time.After(100 * time.Millisecond)
+			if m.Self().Epoch == 9 && m.Lease() {
+				t.Fatal("a lease on the new registration alone")
+			}
+		}
+		if m.Self().Epoch != 9 {
+			t.Fatal("not registered again")
+		}
+		q.set(func() { q.reply.Fenced = false })
+		<-time.After(memberRules.Interval + time.Millisecond)
+		if !m.Lease() {
+			t.Error("let go on, and no lease")
+		}
+	})
+}
+
 func TestAMemberTriesUntilItIsRegistered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &fakeQuorum{img: newImage(), epoch: 7, refuse: ErrDuplicateBroker}
