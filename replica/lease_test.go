@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -233,5 +234,15 @@ func TestUncleanLeaderWithoutALeaseTakesNothingFromTheBucket(t *testing.T) {
 	c.leader("events")
 	if store.count(tier.KeyHead) == 0 {
 		t.Fatal("it leads without having claimed the manifest")
+	}
+}
+
+// TestALeaderWaitsLessForALeaseThanForTheBucket: a broker has its lease a few milliseconds after it is let go on.
+func TestALeaderWaitsLessForALeaseThanForTheBucket(t *testing.T) {
+	if d := wholeRetry(errNoLease); d > 100*time.Millisecond {
+		t.Errorf("a lease is looked for every %v", d)
+	}
+	if d := wholeRetry(fmt.Errorf("claim the manifest: %w", tier.ErrUnavailable)); d < time.Second {
+		t.Errorf("a bucket that does not answer is asked every %v", d)
 	}
 }

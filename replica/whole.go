@@ -63,6 +63,17 @@ var errNoLease = errors.New("replica: the session with the controller has ended"
 // mendRetry is how long a bucket that does not answer is left alone.
 const mendRetry = time.Second
 
+// leaseRetry is how long a partition waits to look again whether this broker has a session: that asks nobody.
+const leaseRetry = 100 * time.Millisecond
+
+// wholeRetry is how long to wait after a comparison that failed.
+func wholeRetry(err error) time.Duration {
+	if errors.Is(err, errNoLease) {
+		return leaseRetry
+	}
+	return mendRetry
+}
+
 // makeWhole compares the log with the bucket, until the bucket answers or the epoch is over.
 func (p *Partition) makeWhole(ctx context.Context, epoch int32) {
 	for tries := 0; p.role.Load().epoch == epoch && !p.role.Load().final(); tries++ {
@@ -76,7 +87,7 @@ func (p *Partition) makeWhole(ctx context.Context, epoch int32) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(mendRetry):
+		case <-time.After(wholeRetry(err)):
 		}
 	}
 }
