@@ -287,7 +287,7 @@ func (r *rooms) tiering(ch chan<- prometheus.Metric) {
 		l.bytes += st.LagBytes
 		l.segments += int64(st.LagSegments)
 		l.marked += int64(st.Marked)
-		l.damaged += int64(len(st.Damaged))
+		l.damaged += int64(len(st.Damaged) + st.DamagedMore)
 		l.seconds = max(l.seconds, st.AtRiskSeconds)
 		lags[st.Partition.Topic] = l
 		if st.Stuck {

@@ -35,6 +35,7 @@ type coreConfig struct {
 	surveyMillis                                 int64 // between comparisons of the bucket with the manifest, 0 = none
 	readMillis                                   int64 // between readings of every object, 0 = none
 	scrubRate, scrubPerDay                       int64 // their limits: bytes per second, requests per day; 0 = none
+	doubts                                       int   // objects of a partition that are looked into, 0 = doubtsMax
 	noCollection                                 bool
 	seed                                         uint64
 
@@ -79,6 +80,9 @@ type core struct {
 }
 
 func newCore(cfg coreConfig) *core {
+	if cfg.doubts == 0 {
+		cfg.doubts = doubtsMax
+	}
 	return &core{
 		cfg:         cfg,
 		rng:         rand.New(rand.NewPCG(cfg.seed, cfg.seed^0x9e3779b97f4a7c15)),

@@ -75,6 +75,7 @@ type (
 	fxExamine struct { // answered: evExamined
 		ref
 		object        MarkID
+		before        examined // as it was found before, zero for never
 		timeoutMillis int64
 	}
 	fxMend struct { // answered: evMended; put an object anew from the local log

@@ -121,8 +121,8 @@ type (
 		left    bool // unreferenced objects that are too young yet, or, of a search, any
 		orphans bool // as the effect had it
 		survey  bool
-		absent  []MarkID // of a survey: what seems to be missing or of another size
-		more    bool     // there are others
+		absent  []MarkID // of a survey: what seems to be missing or of another size, newest first
+		again   bool     // it proves nothing, and is to be made again
 	}
 	evScrubbed struct {
 		answer
@@ -136,6 +136,7 @@ type (
 		answer
 		object MarkID
 		found  examined
+		read   readTally
 	}
 	evMended struct {
 		answer
@@ -144,6 +145,7 @@ type (
 		bytes  int64 // as the effect had it
 		add    AddSegment
 		put    bool // an object may have been left in the store
+		read   readTally
 	}
 	evStarted struct { // the log start was advanced
 		answer

@@ -3,6 +3,7 @@ package tier
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 
 	"github.com/varvelog/varve/meta/topic"
 	"github.com/varvelog/varve/tier/objstore"
@@ -39,28 +40,49 @@ type examined struct {
 	segment RemoteSegment // of a segment's object
 	base    int64
 	end     int64
+	seen    objstore.Object // as the store had it, zero when that was not asked
 }
+
+// readTally is what was asked of the store to look into an object.
+type readTally struct{ bytes, requests int64 }
+
+// readMeter takes a tally while a call runs, also of one that is left behind.
+type readMeter struct{ bytes, requests atomic.Int64 }
+
+func (m *readMeter) add(bytes int64) {
+	m.requests.Add(1)
+	m.bytes.Add(bytes)
+}
+
+func (m *readMeter) tally() readTally { return readTally{m.bytes.Load(), m.requests.Load()} }
 
 // examine looks an object through that is suspected of not being what the manifest
 // says. The manifest is read from the bucket first, by which the store shows that it
 // is the one it was; what is not there is looked for twice, and so is what has other
-// bytes. An error says that nothing is known: a store that fails is no damage.
-func (r *Remote) examine(ctx context.Context, id MarkID) (examined, error) {
+// bytes. What was damaged before, and has not been written to since, is not read
+// again. An error says that nothing is known: a store that fails is no damage.
+func (r *Remote) examine(ctx context.Context, id MarkID, before examined, meter *readMeter) (examined, error) {
 	x, size, sum, err := r.namedNow(ctx, id)
 	if err != nil || !x.named {
 		return x, err
 	}
+	if before.key != x.key {
+		before = examined{}
+	}
 	for range 2 {
-		if x.fault, err = r.soundness(ctx, x.key, size, sum); err != nil {
+		if x.fault, x.seen, err = r.soundness(ctx, x.key, size, sum, before, meter); err != nil {
 			return x, err
 		}
 		if x.fault == FaultNone {
 			return x, nil
 		}
+		if x.fault == before.fault && x.seen == before.seen {
+			break
+		}
 	}
 	// It may have been marked and deleted, if that took long enough.
 	again, _, _, err := r.namedNow(ctx, id)
-	again.fault = x.fault
+	again.fault, again.seen = x.fault, x.seen
 	return again, err
 }
 
@@ -91,33 +113,40 @@ func (r *Remote) namedNow(ctx context.Context, id MarkID) (x examined, size int6
 	return examined{named: true, key: r.Key(s.ID), segment: s, base: s.ID.Base, end: s.End}, s.StoredBytes, s.ObjectCRC, nil
 }
 
-// soundness compares an object in the store with its size and checksum.
-func (r *Remote) soundness(ctx context.Context, key string, size int64, want uint32) (Fault, error) {
+// soundness compares an object in the store with its size and checksum. One that had
+// other bytes before, and is as the store had it then, still has.
+func (r *Remote) soundness(ctx context.Context, key string, size int64, want uint32, before examined, meter *readMeter) (Fault, objstore.Object, error) {
+	meter.add(0)
 	obj, err := r.a.deps.Store.Head(ctx, key)
+	obj.Modified = obj.Modified.UTC().Round(0) // to be compared
 	switch {
 	case errors.Is(err, objstore.ErrNotFound):
-		return FaultMissing, nil
+		return FaultMissing, objstore.Object{}, nil
 	case err != nil:
-		return FaultNone, storeError("examine", err)
+		return FaultNone, objstore.Object{}, storeError("examine", err)
 	case obj.Size != size:
-		return FaultSize, nil
+		return FaultSize, obj, nil
+	case before.fault == FaultBytes && before.seen == obj:
+		return FaultBytes, obj, nil
 	}
 	sum := uint32(0)
 	for at := int64(0); at < size; at += scrubPieceBytes {
-		sum, err = r.sumOf(ctx, key, size, at, min(scrubPieceBytes, size-at), sum)
+		n := min(scrubPieceBytes, size-at)
+		meter.add(n)
+		sum, err = r.sumOf(ctx, key, size, at, n, sum)
 		switch {
 		case errors.Is(err, objstore.ErrNotFound):
-			return FaultMissing, nil
+			return FaultMissing, objstore.Object{}, nil
 		case errors.Is(err, objstore.ErrRange):
-			return FaultSize, nil
+			return FaultSize, objstore.Object{}, nil
 		case err != nil:
-			return FaultNone, storeError("examine", err)
+			return FaultNone, objstore.Object{}, storeError("examine", err)
 		}
 	}
 	if sum != want {
-		return FaultBytes, nil
+		return FaultBytes, obj, nil
 	}
-	return FaultNone, nil
+	return FaultNone, obj, nil
 }
 
 // suspectsMax bounds the objects that readers have complained of and nobody has

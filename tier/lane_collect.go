@@ -111,10 +111,11 @@ func (e evCollected) apply(c *core, now instant) {
 			p.searched(c, now)
 		}
 		if e.survey {
-			p.surveyed(c, e.more || e.err != nil, now)
-		}
-		for _, id := range e.absent {
-			p.mistrust(id, now)
+			again := e.again || e.err != nil
+			if !again {
+				again = p.mistrustAll(c, e.absent, now)
+			}
+			p.surveyed(c, again, now)
 		}
 	} else {
 		p.collecting = false

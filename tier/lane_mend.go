@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/varvelog/varve/meta/topic"
+	"github.com/varvelog/varve/tier/objstore"
 )
 
 // What a survey, a scrub or a reader suspects is examined: read through, against a
@@ -56,11 +57,56 @@ const (
 )
 
 // mistrust notes that an object may be missing or damaged.
-func (p *partition) mistrust(id MarkID, now instant) {
-	if p.doubtOf(id) != nil || len(p.doubts) >= doubtsMax {
-		return
+func (p *partition) mistrust(c *core, id MarkID, now instant) {
+	if p.doubtOf(id) == nil {
+		p.admit(c, id, now)
+	}
+}
+
+// mistrustAll takes what a survey found, the newest first. again says that something
+// that may be mended from the local log found no room.
+func (p *partition) mistrustAll(c *core, list []MarkID, now instant) (again bool) {
+	known := make(map[MarkID]bool, len(p.doubts))
+	for _, d := range p.doubts {
+		known[d.object] = true
+	}
+	p.unnamed, p.roomless = 0, math.MaxInt64
+	for _, id := range list {
+		if known[id] || p.admit(c, id, now) {
+			continue
+		}
+		p.unnamed++
+		if p.mayBeLocal(id) {
+			p.roomless, again = min(p.roomless, id.ID.Base), true
+		}
+	}
+	return again
+}
+
+// admit makes an object one that is doubtful. What may be mended takes the place of
+// what cannot be.
+func (p *partition) admit(c *core, id MarkID, now instant) bool {
+	if len(p.doubts) >= c.cfg.doubts && !(p.mayBeLocal(id) && p.evict()) {
+		return false
 	}
 	p.doubts = append(p.doubts, &doubtful{object: id, heard: now.steady, due: now.steady})
+	return true
+}
+
+// mayBeLocal: an object that begins below the local log is not mended from there.
+func (p *partition) mayBeLocal(id MarkID) bool { return id.ID.Base >= p.log.LocalStart }
+
+// evict forgets what has been hopeless, or sound, for longest.
+func (p *partition) evict() bool {
+	d := p.firstDoubt(func(d *doubtful) bool { return !d.busy && (d.hopeless && d.id == 0 || d.state == doubtCleared) })
+	if d == nil {
+		return false
+	}
+	if d.told {
+		p.unnamed++
+	}
+	p.forget(d)
+	return true
 }
 
 func (p *partition) doubtOf(id MarkID) *doubtful {
@@ -94,6 +140,9 @@ func (p *partition) keptFrom() (from, since int64) {
 		}
 		from, since = min(from, d.object.ID.Base), min(since, max(d.heard, p.doubtMoved))
 	}
+	if p.roomless < from {
+		from, since = p.roomless, min(since, p.doubtMoved)
+	}
 	return from, since
 }
 
@@ -105,7 +154,7 @@ func (p *partition) settledDoubt(now instant) {
 
 func (e evSuspect) apply(c *core, now instant) {
 	if p := c.parts[e.p]; p != nil && !p.fenced && p.cfg.Enabled {
-		p.mistrust(e.id, now)
+		p.mistrust(c, e.id, now)
 		p.advance(c, now)
 	}
 }
@@ -124,7 +173,7 @@ func (p *partition) mendLane(c *core, now instant) {
 	}
 	if d := p.nextDoubt(now); d != nil && c.examineSlots.take(p, 0) {
 		d.busy = true
-		c.emit(fxExamine{p.ref(), d.object, c.cfg.uploadMillisMax})
+		c.emit(fxExamine{p.ref(), d.object, d.found, c.cfg.uploadMillisMax})
 	}
 	p.startMending(c, now)
 }
@@ -154,6 +203,7 @@ func (p *partition) wakeIfCleared(d *doubtful) {
 
 func (e evExamined) apply(c *core, now instant) {
 	c.examineSlots.release()
+	c.scrub.chargeRead(c, e.read, now)
 	p := c.find(e.answer)
 	if p == nil {
 		return
@@ -188,7 +238,8 @@ func (e evExamined) apply(c *core, now instant) {
 			d.told, d.since = true, now.wall
 			c.emit(fxTell{ref: p.ref(), tale: taleFound, found: e.found})
 		}
-		d.state, d.found, d.wants = doubtDamaged, e.found, true
+		d.state, d.found = doubtDamaged, e.found
+		d.wants = !d.hopeless || d.object.Kind == KeySegment // the local log may be whole again
 		d.later(now)
 	}
 	p.advance(c, now)
@@ -227,6 +278,7 @@ func (p *partition) firstDoubt(is func(*doubtful) bool) *doubtful {
 func (e evMended) apply(c *core, now instant) {
 	c.copySlots.release()
 	c.sendingBytes -= e.bytes
+	c.scrub.chargeRead(c, e.read, now)
 	p := c.find(e.answer)
 	if p == nil {
 		c.leftObject(e.p, now)
@@ -241,7 +293,7 @@ func (e evMended) apply(c *core, now instant) {
 	}
 	d.busy = false
 	if e.err == nil {
-		d.state, d.add = doubtMended, e.add
+		d.state, d.add, d.hopeless = doubtMended, e.add, false
 		p.advance(c, now)
 		return
 	}
@@ -250,7 +302,7 @@ func (e evMended) apply(c *core, now instant) {
 	p.suspect = p.suspect || e.put
 	switch {
 	case errors.Is(e.err, errSound):
-		d.due = now.steady // to be said by an examination
+		d.due, d.found.seen = now.steady, objstore.Object{} // to be said by an examination that reads it
 	case !p.givesUp(d, e.err):
 		p.watch.fail("mend", d.found.key, e.err, now)
 		d.due = max(d.due, now.steady+doubtWaitMillis)
@@ -359,7 +411,7 @@ func (p *partition) dropDoubts(c *core) {
 			p.suspect = true
 		}
 	}
-	p.doubts = nil
+	p.doubts, p.unnamed, p.roomless = nil, 0, math.MaxInt64
 	p.watch.succeed("mend")
 	p.watch.succeed("examine")
 }

@@ -32,13 +32,13 @@ func (p *partition) planSurvey(c *core, now instant) {
 	}
 }
 
-// surveyed plans the next survey: soon when there was too much to be named at once.
-func (p *partition) surveyed(c *core, more bool, now instant) {
+// surveyed plans the next survey: soon when there was too much to be looked into at once.
+func (p *partition) surveyed(c *core, again bool, now instant) {
 	if c.cfg.surveyMillis <= 0 {
 		return
 	}
 	wait := float64(c.cfg.surveyMillis) * (0.9 + 0.2*c.rng.Float64())
-	if more {
+	if again {
 		wait = min(wait, surveySoonMillis)
 	}
 	p.surveyAt = now.steady + int64(wait) + 1
@@ -103,7 +103,15 @@ func (s *scrubber) charge(cfg *coreConfig, bytes, requests int64, now instant) {
 	if cfg.scrubPerDay > 0 {
 		wait = max(wait, max(requests, 1)*86_400_000/cfg.scrubPerDay)
 	}
-	s.at = now.steady + wait
+	s.at = max(s.at, now.steady) + wait
+}
+
+// chargeRead charges what was read in between, to be sure of something.
+func (s *scrubber) chargeRead(c *core, t readTally, now instant) {
+	if t.requests > 0 {
+		s.charge(&c.cfg, t.bytes, t.requests, now)
+		s.arm(c, now)
+	}
 }
 
 func (e evScrubbed) apply(c *core, now instant) {
@@ -123,7 +131,7 @@ func (e evScrubbed) apply(c *core, now instant) {
 		p.scrubRest.succeed()
 		p.scrub = e.got.next
 		for _, id := range e.got.suspects {
-			p.mistrust(id, now)
+			p.mistrust(c, id, now)
 		}
 		if p.scrub.at > 0 { // in the middle of an object: it is read to its end
 			p.scrubQueued = true

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/varvelog/varve/hot/lineage"
+	"github.com/varvelog/varve/meta/topic"
 	"github.com/varvelog/varve/tier/objstore"
 )
 
@@ -51,13 +52,24 @@ func (m *Manager) scrub(ctx context.Context, l *Leadership, e fxScrub, a answer)
 }
 
 func (m *Manager) examine(ctx context.Context, l *Leadership, e fxExamine, a answer) {
+	var meter readMeter
 	found, err := within(m, ctx, e.timeoutMillis, func(ctx context.Context) (examined, error) {
 		if !l.log.Leased() {
 			return examined{}, errNoLease
 		}
-		return l.remote.examine(ctx, e.object)
+		return l.remote.examine(ctx, e.object, e.before, &meter)
 	})
-	m.post(evExamined{a.with(err), e.object, found})
+	m.post(evExamined{a.with(err), e.object, found, m.counted(e.p, &meter)})
+}
+
+// counted is what was read to look into an object, and counts with the scrub's.
+func (m *Manager) counted(p topic.Partition, meter *readMeter) readTally {
+	t := meter.tally()
+	m.counts.update(p.Topic, func(c *TopicCounters) {
+		c.ScrubRequests += t.requests
+		c.ScrubBytes += t.bytes
+	})
+	return t
 }
 
 // mend puts the records of a damaged object anew, from the local log.
@@ -81,10 +93,11 @@ func (m *Manager) mend(ctx context.Context, l *Leadership, e fxMend, a answer) {
 	})
 	// What did not end in time may put an object still.
 	put := job.put.Load() || errors.Is(err, errNotEnded)
-	m.post(evMended{answer: a.with(err), id: e.id, object: e.object, bytes: e.bytes, add: add, put: put})
+	m.post(evMended{answer: a.with(err), id: e.id, object: e.object, bytes: e.bytes, add: add, put: put, read: m.counted(e.p, &job.meter)})
 }
 
-// mending puts one object anew. What it puts is of the same range, of the same
+// mending puts one object anew. Nothing of the damaged object is read before the local
+// log is known to have what it held. What it puts is of the same range, of the same
 // leader epochs by the lineages of both tiers, and passes the checksums of its
 // batches; and it reads back as it was put.
 type mending struct {
@@ -98,18 +111,22 @@ type mending struct {
 	wrap   func(objstore.Body) objstore.Body
 
 	put    atomic.Bool // an object may be in the store
+	meter  readMeter
 	broken mutant
 }
 
 func (j *mending) run(ctx context.Context) (AddSegment, error) {
-	x, err := j.remote.examine(ctx, j.id)
+	x, _, _, err := j.remote.namedNow(ctx, j.id)
 	switch {
 	case err != nil:
 		return AddSegment{}, err
-	case !x.named || x.fault == FaultNone && j.broken != mutantMendSound:
+	case !x.named:
 		return AddSegment{}, errSound
 	case j.id.Kind == KeyPage:
-		return AddSegment{}, j.remote.pageAtHand(ctx, j.id.ID)
+		if err := j.remote.pageAtHand(ctx, j.id.ID); err != nil {
+			return AddSegment{}, err
+		}
+		return AddSegment{}, j.damaged(ctx)
 	}
 	old := &x.segment
 	seg, err := spanOf(j.sealed(old.ID.Base), old.ID.Base, old.End)
@@ -131,16 +148,28 @@ func (j *mending) run(ctx context.Context) (AddSegment, error) {
 	if err := j.same(ctx, old, &add); err != nil {
 		return AddSegment{}, err
 	}
+	if err := j.damaged(ctx); err != nil {
+		return AddSegment{}, err
+	}
 	j.named(obj.Key())
 	j.put.Store(true)
 	if err := obj.Put(ctx, j.wrap); err != nil {
 		return AddSegment{}, err
 	}
-	fault, err := j.remote.soundness(ctx, obj.Key(), add.Segment.StoredBytes, add.Segment.ObjectCRC)
+	fault, _, err := j.remote.soundness(ctx, obj.Key(), add.Segment.StoredBytes, add.Segment.ObjectCRC, examined{}, &j.meter)
 	if err == nil && fault != FaultNone {
 		err = fmt.Errorf("%s: %s: %w", obj.Key(), fault, errUnsound)
 	}
 	return add, err
+}
+
+// damaged is errSound when the object is not missing or damaged any more.
+func (j *mending) damaged(ctx context.Context) error {
+	x, err := j.remote.examine(ctx, j.id, examined{}, &j.meter)
+	if err == nil && (!x.named || x.fault == FaultNone && j.broken != mutantMendSound) {
+		err = errSound
+	}
+	return err
 }
 
 // same says whether what is to take an object's place has the same records, as far as

@@ -83,6 +83,8 @@ type partition struct {
 	scrubbing   bool
 	doubts      []*doubtful // in the order in which they were heard of
 	doubtMoved  int64       // steady: when one of them was last settled
+	unnamed     int         // damaged objects for which there was no room among them
+	roomless    int64       // base of the lowest of those that may be local, MaxInt64 when there is none
 
 	lookRest, callRest, copyRest, deleteRest, collectRest, startRest, scrubRest backoff
 
@@ -102,7 +104,7 @@ func newPartition(id topic.Partition, gen uint64, epoch int32, cfg TopicConfig, 
 	return &partition{
 		id: id, gen: gen, epoch: epoch, cfg: cfg,
 		dirty: true, window: 1, watched: math.MaxInt64, told: -2, wantStart: -1, judged: -1,
-		lookAbove: -1, viewAbove: -1,
+		lookAbove: -1, viewAbove: -1, roomless: math.MaxInt64,
 		remote: State{Start: -1, End: -1, LeaderEpoch: -1, EndEpoch: -1},
 		watch:  watchdog{movedAt: now.steady}, entered: now.steady,
 	}

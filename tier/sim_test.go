@@ -692,8 +692,9 @@ func (b *simBroker) perform(fx effect, a answer) event {
 		got, err := r.scrub(ctx, e.place, b.wall())
 		return evScrubbed{a.with(err), got}
 	case fxExamine:
-		found, err := r.examine(ctx, e.object)
-		return evExamined{a.with(err), e.object, found}
+		var meter readMeter
+		found, err := r.examine(ctx, e.object, e.before, &meter)
+		return evExamined{a.with(err), e.object, found, meter.tally()}
 	case fxMend:
 		return b.mend(ctx, e, a)
 	}

@@ -137,5 +137,5 @@ func (b *simBroker) mend(ctx context.Context, e fxMend, a answer) event {
 		},
 	}
 	add, err := job.run(ctx)
-	return evMended{answer: a.with(err), id: e.id, object: e.object, bytes: e.bytes, add: add, put: job.put.Load()}
+	return evMended{answer: a.with(err), id: e.id, object: e.object, bytes: e.bytes, add: add, put: job.put.Load(), read: job.meter.tally()}
 }

@@ -30,6 +30,9 @@ type PartitionStatus struct {
 	// Damaged are the objects that the manifest names and that are missing or are not
 	// what it says, as far as anybody has noticed: at most doubtsMax.
 	Damaged []DamagedObject
+	// DamagedMore is the number of others: those of the last survey, or found before,
+	// that there was no room to name.
+	DamagedMore int
 
 	// LastError is the last failure that has not been followed by a success of
 	// the same operation; nil when all is well.
@@ -157,7 +160,7 @@ func (p *partition) status(now instant) PartitionStatus {
 	s := PartitionStatus{
 		Partition: p.id, LeaderEpoch: p.epoch, Phase: p.phase(),
 		RemoteStart: -1, RemoteEnd: -1, Uploading: len(p.uploads),
-		LastError: p.watch.worst(), Stuck: p.watch.stuck, Damaged: p.damaged(),
+		LastError: p.watch.worst(), Stuck: p.watch.stuck, Damaged: p.damaged(), DamagedMore: p.unnamed,
 	}
 	if p.watch.stuck {
 		s.StuckSince = p.watch.since

@@ -51,12 +51,10 @@ func (s *survey) see(cfg Config, listed []objstore.Object) {
 	}
 }
 
-// absentMax bounds what one survey names.
-const absentMax = doubtsMax
-
-// absent lists, by offset, what is to be examined; more says that there are others. A
-// listing without the manifest's head is not one of this archive: it proves nothing.
-func (s *survey) absent() (list []MarkID, more bool) {
+// absent lists what is to be examined, the newest first: the likeliest to be on a
+// disk still. A listing without the manifest's head is not one of this archive: it
+// proves nothing, and another one is soon made.
+func (s *survey) absent() (list []MarkID, again bool) {
 	if !s.head {
 		return nil, len(s.sizes) > 0
 	}
@@ -64,10 +62,7 @@ func (s *survey) absent() (list []MarkID, more bool) {
 	for id := range s.sizes {
 		list = append(list, id)
 	}
-	slices.SortFunc(list, func(a, b MarkID) int { return cmp.Or(cmp.Compare(a.ID.Base, b.ID.Base), cmp.Compare(a.Kind, b.Kind)) })
-	if len(list) > absentMax {
-		return list[:absentMax], true
-	}
+	slices.SortFunc(list, func(a, b MarkID) int { return cmp.Or(cmp.Compare(b.ID.Base, a.ID.Base), cmp.Compare(a.Kind, b.Kind)) })
 	return list, false
 }
 
@@ -75,7 +70,7 @@ func (s *survey) absent() (list []MarkID, more bool) {
 func collected(e fxCollect, a answer, left bool, s *survey) evCollected {
 	ev := evCollected{answer: a, search: e.search, orphans: e.orphans, survey: e.survey, left: left && e.orphans}
 	if s != nil && a.err == nil {
-		ev.absent, ev.more = s.absent()
+		ev.absent, ev.again = s.absent()
 	}
 	return ev
 }

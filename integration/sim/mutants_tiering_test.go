@@ -104,6 +104,10 @@ var tieringMutants = []focused{
 		{"what was replaced is forgotten", "T15: old objects are marked by the commit", "tier/apply.go",
 			"		ed.markRun(r.Old, ed.m.tail)", "		ed.markRun(r.Old[:0], ed.m.tail)"},
 	}},
+	{"tier.TestLocalLogIsKeptForWhatTheBucketHasLost", []mutant{
+		{"local data goes while the bucket has lost its copy", "T1: what is in doubt covers nothing", "tier/partition.go",
+			"	return min(p.remote.End, from)", "	return min(p.remote.End, max(from, p.remote.End))"},
+	}},
 	{"tier.TestNothingButTheWholeSameRangeIsPutAnew", []mutant{
 		{"other records take an object's place", "T15: the same records", "tier/mendcall.go",
 			"	if err := j.same(ctx, old, &add); err != nil {", "	if err := j.same(ctx, old, &add); err != nil && false {"},
@@ -116,8 +120,8 @@ var tieringMutants = []focused{
 	}},
 	{"tier.TestStoreThatFailsIsNoDamage", []mutant{
 		{"what the store does not give is missing", "T19: a store that fails is no damage", "tier/examine.go",
-			"		return FaultMissing, nil\n	case err != nil:\n		return FaultNone, storeError(\"examine\", err)\n	case obj",
-			"		return FaultMissing, nil\n	case err != nil:\n		return FaultMissing, nil\n	case obj"},
+			"		return FaultMissing, objstore.Object{}, nil\n	case err != nil:\n		return FaultNone, objstore.Object{}, storeError(\"examine\", err)\n	case obj",
+			"		return FaultMissing, objstore.Object{}, nil\n	case err != nil:\n		return FaultMissing, objstore.Object{}, nil\n	case obj"},
 	}},
 	{"tier.TestExpiredDataGoesLocallyDuringAnOutage", []mutant{
 		{"expired data waits for the bucket", "T17: an outage does not fill the disk with what nobody wants", "tier/lane_retain.go",
