@@ -53,6 +53,7 @@ type session struct {
 	probing   bool      // it has not been answered
 	moved     uint64    // the image in which its leaderships are moved away
 	fenced    uint64    // an image in which it is fenced, none of before; 0: it is not
+	fencing   bool      // that it be fenced was wanted, and is in no image yet
 }
 
 // SessionEvent is what Sessions are told.
@@ -152,8 +153,11 @@ func (s *Sessions) follow(img *Image, now time.Time) {
 		}
 		if !b.Fenced {
 			have.fenced = 0
-		} else if have.fenced == 0 {
-			have.fenced = img.Index
+		} else {
+			have.fencing = false
+			if have.fenced == 0 {
+				have.fenced = img.Index
+			}
 		}
 	}
 }
@@ -184,6 +188,10 @@ func (s *Sessions) heartbeat(img *Image, h Heartbeat, now time.Time, w *SessionW
 		// before the log reaches it.
 		want.Fenced = false
 	}
+	if b.fencing {
+		want.Fenced = true // an answer from the image of before would give it a lease for another session
+	}
+	b.fencing = want.Fenced && !have.Fenced
 	if want.Fenced != have.Fenced || want.ShuttingDown != have.ShuttingDown {
 		w.Changes = append(w.Changes, want)
 	}
@@ -214,6 +222,7 @@ func (s *Sessions) answered(img *Image, e SessionProbed, w *SessionWishes) {
 
 func (s *Sessions) fence(img *Image, id int32, w *SessionWishes) {
 	if have := img.Brokers[id]; !have.Fenced {
+		s.brokers[id].fencing = true
 		w.Changes = append(w.Changes, ChangeBroker{ID: id, Epoch: have.Epoch, Fenced: true, ShuttingDown: have.ShuttingDown})
 	}
 }

@@ -262,3 +262,64 @@ func TestSessionsFenceTheDeadAndNobodyElse(t *testing.T) {
 		}
 	})
 }
+
+// TestABrokerThatIsBeingFencedIsNotHeardInBetween has a heartbeat come between
+// the wish to fence its broker and the image that has it: an answer from that of
+// before would give the broker a lease for another session.
+func TestABrokerThatIsBeingFencedIsNotHeardInBetween(t *testing.T) {
+	broker, err := conf.ParseBroker(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := script{img: newImage(), broker: broker}
+	for id := range int32(2) {
+		changes, err := decideRegister(s.img, &s.broker, Registration{ID: id + 1, Host: "h", Port: 1 + id, Incarnation: topic.ID{1, byte(id)}}, false)
+		if err == nil {
+			err = s.apply(changes)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	now, epoch := time.Now(), s.img.Brokers[2].Epoch
+	heard := func() Heartbeat { return Heartbeat{ID: 2, Epoch: epoch, Index: s.img.Index} }
+	for _, test := range []struct {
+		name  string
+		until func(*Sessions) SessionWishes
+	}{
+		{"silent", func(on *Sessions) SessionWishes { return on.Step(s.img, SessionTick{}, now) }},
+		{"gone", func(on *Sessions) SessionWishes {
+			return on.Step(s.img, SessionProbed{ID: 2, Epoch: epoch, Gone: true}, now)
+		}},
+		{"not ready", func(on *Sessions) SessionWishes {
+			h := heard()
+			h.WantFence = true
+			return on.Step(s.img, SessionHeartbeat{h}, now)
+		}},
+	} {
+		on := NewSessions(SessionConfig{Self: 1, Timeout: 9 * time.Second, Stall: time.Minute}, s.img, now)
+		if test.name == "silent" {
+			now = now.Add(10 * time.Second)
+		}
+		if w := test.until(on); len(w.Changes) != 1 || !w.Changes[0].Fenced || s.img.Brokers[2].Fenced {
+			t.Fatalf("%s: %+v", test.name, w)
+		}
+		before := s.img
+		w := on.Step(s.img, SessionHeartbeat{heard()}, now)
+		if len(w.Changes) != 1 || !w.Changes[0].Fenced {
+			t.Errorf("%s: a heartbeat before it is in the image is answered without it: %+v", test.name, w)
+			continue
+		}
+		changes, err := decideBroker(s.img, &s.broker, w.Changes[0])
+		if err == nil {
+			err = s.apply(changes)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w := on.Step(s.img, SessionHeartbeat{heard()}, now); len(w.Changes) != 1 || w.Changes[0].Fenced {
+			t.Errorf("%s: stays fenced: %+v", test.name, w)
+		}
+		s.img = before
+	}
+}
