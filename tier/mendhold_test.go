@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -113,21 +115,21 @@ func TestMendingIsGivenUpForTheLocalLogOnly(t *testing.T) {
 
 // A mending that does not end in time may put its object later.
 func TestMendingLeftBehindMayHavePut(t *testing.T) {
-	stall := make(chan struct{})
+	stubborn := &stubbornStore{}
 	inRig(t, func(r *rig) {
-		r.store = &stubbornStore{Store: r.store, stall: make(chan struct{})}
-		stall = r.store.(*stubbornStore).stall
+		stubborn.Store, stubborn.stall = r.store, make(chan struct{}) // of the bubble
+		r.store = stubborn
 	}, func(r *rig) {
 		g := r.leadWith(r.newLog(0, defaultTopic()), 2)
 		r.pass(time.Minute)
 		id := r.live(g)[0].ID
 		spoilers[FaultMissing](r, r.archive.Partition(g.p).Key(id))
-		r.store.(*stubbornStore).heads = 2 // of the examination
+		stubborn.heads.Store(2) // of the examination
 		r.complain(g, id)
 		r.pass(time.Hour)
 		planned := false
 		r.m.inspect(func(c *core, _ instant) { planned = c.parts[g.p].suspect || c.parts[g.p].collectAt != 0 })
-		close(stall)
+		close(stubborn.stall)
 		if !planned {
 			t.Error("nobody looks for what it may put")
 		}
@@ -135,21 +137,26 @@ func TestMendingLeftBehindMayHavePut(t *testing.T) {
 	})
 }
 
-// stubbornStore does not let go of HEADs of segments, after the first few of what is gone.
+// stubbornStore does not let go of HEADs of segments, after the first few of what is
+// gone, and does not care for contexts.
 type stubbornStore struct {
 	objstore.Store
-	heads int
+	heads atomic.Int32
 	stall chan struct{}
 }
 
 func (s *stubbornStore) Head(ctx context.Context, key string) (objstore.Object, error) {
-	obj, err := s.Store.Head(ctx, key)
+	obj, err := s.Store.Head(context.WithoutCancel(ctx), key)
 	if strings.Contains(key, "/seg/") && errors.Is(err, objstore.ErrNotFound) {
-		if s.heads--; s.heads < 0 {
+		if s.heads.Add(-1) < 0 {
 			<-s.stall
 		}
 	}
 	return obj, err
+}
+
+func (s *stubbornStore) Get(ctx context.Context, key string, off, n int64) (io.ReadCloser, objstore.Object, error) {
+	return s.Store.Get(context.WithoutCancel(ctx), key, off, n)
 }
 
 // A commit may succeed while another answer says that this leader has been fenced.
