@@ -2,6 +2,7 @@ package hot
 
 import (
 	"runtime"
+	"sync"
 	"testing"
 
 	"github.com/varvelog/varve/hot/batch"
@@ -128,11 +129,16 @@ func TestNameIsThereBeforeTheSegmentBeforeItIsSealed(t *testing.T) {
 	defer close(release)
 	s := openStore(t, faults, "data", neverSynced)
 	l := openLog(t, s)
-	faults.Inject(vfs.Rule{Ops: []vfs.Op{vfs.OpSync}, Path: "*.log", Count: -1, Do: func() { <-release }})
+	waits := make(chan struct{})
+	var once sync.Once
+	faults.Inject(vfs.Rule{Ops: []vfs.Op{vfs.OpSync}, Path: "*.log", Count: -1, Do: func() {
+		once.Do(func() { close(waits) })
+		<-release
+	}})
 	mustAppend(t, l, records(1, 40, 1))
-	s.syncer.push(l, true) // a round that waits from here on
+	s.syncer.push(l, true) // a round that waits from here on, if the append has not begun one
 	y := newSyncer(s)
-	eventually(t, func() bool { return !l.queued.Load() })
+	<-waits
 	for range 300 {
 		mustAppend(t, l, records(1, 40, 1))
 		y.files, y.sealed, y.spans = nil, nil, nil
