@@ -736,7 +736,7 @@ func TestAcknowledgedRecordsSurvivePowerLossAtAnyOperation(t *testing.T) {
 	seeds := 1000
 	switch {
 	case longRun():
-		seeds = 20_000
+		seeds = 10_000
 	case testing.Short():
 		seeds = 100
 	}

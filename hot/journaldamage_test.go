@@ -212,7 +212,7 @@ func TestJournalThatLostLittleIsTrusted(t *testing.T) {
 func TestDamagedJournalNeverMakesTheSharedLogWrong(t *testing.T) {
 	seeds := uint64(300)
 	if longRun() {
-		seeds = 1500
+		seeds = 1000
 	}
 	applied, lost := 0, 0
 	for seed := range seeds {
