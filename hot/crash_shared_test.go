@@ -13,7 +13,7 @@ var crashShared struct{ rounds, renewed, applied atomic.Int64 }
 // share has a store use its shared log from the start, or make it beside the
 // work.
 func (r *crashRun) share(s *Store) {
-	s.syncer.sharedMin = 1
+	s.syncer.sharedMin.Store(1)
 	switch {
 	case !s.sharesLog():
 	case r.seed%3 == 0:

@@ -118,7 +118,7 @@ func TestJournalThatLostACutDoesNotBringBackWhatWasCut(t *testing.T) {
 			at := journalEnd(t, mem)
 			l = change(t, s, l)
 			if !shared {
-				s.syncer.sharedMin = 100
+				s.syncer.sharedMin.Store(100)
 			}
 			other(t, l, 3)
 			want, end := readAll(t, l, 1<<20), l.Offsets().End
@@ -248,12 +248,12 @@ func TestDamagedJournalNeverMakesTheSharedLogWrong(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			s.syncer.sharedMin = 1 + 9*rng.IntN(2)
+			s.syncer.sharedMin.Store(int64(1 + 9*rng.IntN(2)))
 			for range 1 + rng.IntN(3) {
 				a := mustAppend(t, l, records(1, 50, rng.Int64N(1<<40)))
 				waitDurable(t, l, a.LastOffset+1)
 			}
-			s.syncer.sharedMin = 1
+			s.syncer.sharedMin.Store(1)
 		}
 		want, end := readAll(t, l, 1<<20), l.Offsets().End
 		image := mem.CrashSeed(seed)

@@ -185,7 +185,7 @@ func TestSharedLogOfAnotherSizeIsAppliedFirst(t *testing.T) {
 	end := int64(0)
 	for i, size := range []int64{sharedBytesMin, 4 * sharedBytesMin, 2 * sharedBytesMin, 0, sharedBytesMin, sharedBytesMin, 0} {
 		s := openStore(t, mem, "data", func(c *Config) { c.SharedLogBytes = size })
-		s.syncer.sharedMin = 1
+		s.syncer.sharedMin.Store(1)
 		if _, err := mem.Stat("data/" + sharedName); (err == nil) != (i == 5) {
 			t.Fatalf("start %d: file of %d bytes: %v", i, size, err)
 		}
@@ -278,7 +278,7 @@ func TestSharedLogIsMadeWhenThereIsWorkForIt(t *testing.T) {
 	if j := rereadJournal(t, mem); j.version != journalVersion {
 		t.Fatalf("journal of version %d", j.version)
 	}
-	s.syncer.sharedMin = 1 // whether both are in one round depends on the machine
+	s.syncer.sharedMin.Store(1) // whether both are in one round depends on the machine
 	eventually(t, func() bool { both(); return s.stats.SharedRounds.Load() > 0 })
 	want := logs[1].Offsets().End
 	for seed := range uint64(10) {

@@ -87,7 +87,7 @@ func (y *syncer) choose(inPlace *bool, began time.Time) (renew bool) {
 			others++
 		}
 	}
-	if logs < y.sharedMin || others > y.store.config.SyncFilesMax || bytes+int64(logs)*sharedEntryHead > sharedRoundMax {
+	if int64(logs) < y.sharedMin.Load() || others > y.store.config.SyncFilesMax || bytes+int64(logs)*sharedEntryHead > sharedRoundMax {
 		return false
 	}
 	if !x.fits(logs, bytes) {
@@ -135,7 +135,7 @@ func (y *syncer) wantShared(now time.Time) {
 	appended := y.store.stats.AppendBytes.Load()
 	bytes := appended - y.appended
 	y.appended = appended
-	if logs < y.sharedMin || bytes > sharedRoundMax {
+	if int64(logs) < y.sharedMin.Load() || bytes > sharedRoundMax {
 		return
 	}
 	if now.Sub(y.wantSince) > sharedWindow {

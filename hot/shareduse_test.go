@@ -24,7 +24,7 @@ func sharedStore(t testing.TB, fs vfs.FS, change ...func(*Config)) *Store {
 			c.SharedLogBytes = sharedBytesMin
 		}
 	})...)
-	s.syncer.sharedMin = 1
+	s.syncer.sharedMin.Store(1)
 	haveShared(t, s)
 	return s
 }
@@ -67,11 +67,11 @@ func sharedOnly(t *testing.T, seed uint64) (mem *vfs.Mem, at, third int64) {
 	t.Helper()
 	mem = vfs.NewMem(seed)
 	s := sharedStore(t, mem)
-	s.syncer.sharedMin = 2 // not the first
+	s.syncer.sharedMin.Store(2) // not the first
 	l := openLog(t, s)
 	appendDurable(t, l, 1)
 	s.syncer.flush()
-	s.syncer.sharedMin = 1
+	s.syncer.sharedMin.Store(1)
 	at = l.Active().SizeBytes
 	third = s.syncer.shared.at + 2*sharedBlock
 	before := s.stats.SharedRounds.Load()
@@ -249,7 +249,8 @@ func TestStoreGoesWithoutASharedLogWhenThereIsNoSpace(t *testing.T) {
 	mem.SetCapacity(sharedBytesMin / 2)
 	s := openStore(t, mem, "data", func(c *Config) { c.ReserveBytes, c.SharedLogBytes = 1, sharedBytesMin })
 	defer s.Abandon()
-	s.syncer.sharedMin, s.syncer.sharedAfter = 1, 2
+	s.syncer.sharedMin.Store(1)
+	s.syncer.sharedAfter = 2
 	l := openLog(t, s)
 	for range 5 {
 		appendDurable(t, l, 1)

@@ -36,11 +36,11 @@ type syncer struct {
 	spans  []syncSpan
 	number uint64 // of the round
 
-	shared    *sharedLog // nil before there is one
-	sharedMin int        // dirty logs that make the shared log worth it
-	behind    []*Log     // have bytes that are durable by the shared log alone
-	stuck     bool       // one of them could not be synced: the shared log is its only copy
-	hinted    int64      // room in its file when the kernel was last told to write back what is behind, 0 not yet
+	shared    *sharedLog   // nil before there is one
+	sharedMin atomic.Int64 // dirty logs that make the shared log worth it
+	behind    []*Log       // have bytes that are durable by the shared log alone
+	stuck     bool         // one of them could not be synced: the shared log is its only copy
+	hinted    int64        // room in its file when the kernel was last told to write back what is behind, 0 not yet
 
 	sharedAfter int // rounds that make its file worth it
 	wanted      int // rounds since wantSince that it could have taken
@@ -66,7 +66,8 @@ type syncSpan struct {
 }
 
 func newSyncer(s *Store) *syncer {
-	y := &syncer{store: s, wake: make(chan struct{}, 1), sharedMin: sharedLogsMin, sharedAfter: sharedAfter}
+	y := &syncer{store: s, wake: make(chan struct{}, 1), sharedAfter: sharedAfter}
+	y.sharedMin.Store(sharedLogsMin)
 	y.cond.L = &y.mu
 	return y
 }
