@@ -97,11 +97,7 @@ func (a *admin) planReset(ctx context.Context, name string, topics []string, to 
 		return nil, fmt.Errorf("group %s has %d members, which would go on where they are: stop them first (`varve group describe %s` lists them)", name, len(v.Members), name)
 	default:
 		plan.kind = v.Type
-		for _, o := range v.Offsets {
-			if o.Offset != nil {
-				had[partitionKey{o.Topic, o.Partition}] = *o.Offset
-			}
-		}
+		had = v.committed()
 	}
 	keys, err := a.resetKeys(ctx, name, topics, had)
 	if err != nil {
@@ -161,7 +157,7 @@ func (a *admin) resetKeys(ctx context.Context, name string, topics []string, had
 				s.partitions = append(s.partitions, int32(p))
 			}
 		}
-		chosen, err := s.chosen(topic, all)
+		chosen, err := s.chosen(all)
 		if err != nil {
 			return nil, err
 		}

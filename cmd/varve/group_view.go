@@ -48,6 +48,17 @@ type groupOffset struct {
 	Member    string `json:"member"`
 }
 
+// committed is where a group goes on, by partition.
+func (v *groupView) committed() map[partitionKey]int64 {
+	at := map[partitionKey]int64{}
+	for _, o := range v.Offsets {
+		if o.Offset != nil {
+			at[partitionKey{o.Topic, o.Partition}] = *o.Offset
+		}
+	}
+	return at
+}
+
 // findGroup says of which type a group is and who coordinates it.
 func (a *admin) findGroup(ctx context.Context, name string) (kadm.ListedGroup, error) {
 	all, err := a.ListGroups(ctx)

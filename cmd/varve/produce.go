@@ -157,7 +157,7 @@ func canHold(ctx context.Context, cl *kgo.Client, topic string, partition int32)
 	found := details.Topics[topic]
 	switch {
 	case found.Err == nil && int(partition) >= len(found.Partitions):
-		return fmt.Errorf("topic %s has partitions 0 to %d, not %d", topic, len(found.Partitions)-1, partition)
+		return noPartition(topic, len(found.Partitions), partition)
 	case !errors.Is(found.Err, kerr.UnknownTopicOrPartition):
 		return topicError(topic, found.Err, "")
 	}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -72,17 +74,12 @@ func (s *span) resolve(ctx context.Context, adm *admin, topics []string, now tim
 	if err != nil {
 		return nil, err
 	}
-	var keys []partitionKey
-	for _, topic := range topics {
-		all, err := topicPartitions(ctx, adm, []string{topic})
-		if err != nil {
-			return nil, err
-		}
-		chosen, err := s.chosen(topic, all)
-		if err != nil {
-			return nil, err
-		}
-		keys = append(keys, chosen...)
+	keys, err := topicPartitions(ctx, adm, topics)
+	if err != nil {
+		return nil, err
+	}
+	if keys, err = s.chosen(keys); err != nil {
+		return nil, err
 	}
 	r := &reading{starts: map[partitionKey]int64{}, since: math.MinInt64, before: math.MaxInt64, earliest: from.kind == placeEarliest}
 	if from.kind == placeTime {
@@ -181,16 +178,28 @@ func (r *reading) add(k partitionKey, from, to place, first, start, end, last in
 	}
 }
 
-func (s *span) chosen(topic string, keys []partitionKey) ([]partitionKey, error) {
+// chosen leaves of each topic's partitions those that --partition names.
+func (s *span) chosen(keys []partitionKey) ([]partitionKey, error) {
 	if len(s.partitions) == 0 {
 		return keys, nil
 	}
+	has := map[string]int{}
+	for _, k := range keys {
+		has[k.topic]++
+	}
 	var chosen []partitionKey
-	for _, want := range s.partitions {
-		if want < 0 || int(want) >= len(keys) {
-			return nil, fmt.Errorf("topic %s has partitions 0 to %d, not %d", topic, len(keys)-1, want)
+	for _, topic := range slices.Sorted(maps.Keys(has)) {
+		for _, want := range s.partitions {
+			if want < 0 || int(want) >= has[topic] {
+				return nil, noPartition(topic, has[topic], want)
+			}
+			chosen = append(chosen, partitionKey{topic, want})
 		}
-		chosen = append(chosen, partitionKey{topic, want})
 	}
 	return chosen, nil
+}
+
+// noPartition says that a topic has not got the partition that was asked for.
+func noPartition(topic string, has int, want int32) error {
+	return fmt.Errorf("topic %s has partitions 0 to %d, not %d", topic, has-1, want)
 }
