@@ -22,15 +22,7 @@ import (
 func tieredNode(t *testing.T) *node {
 	t.Helper()
 	ctx := t.Context()
-	n, err := startNode(ctx, devSettings(t.TempDir(), "127.0.0.1:0", "127.0.0.1:0", ""), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Close(context.Background()); err != nil {
-			t.Errorf("close the node: %v", err)
-		}
-	})
+	n := startFrom(t, devSettings(t.TempDir(), "127.0.0.1:0", "127.0.0.1:0", ""))
 	cl, err := kgo.NewClient(kgo.SeedBrokers(n.Kafka), kgo.DefaultProduceTopic("cold"))
 	if err != nil {
 		t.Fatal(err)
@@ -189,15 +181,7 @@ func TestOperatorsSeeWhatIsDamaged(t *testing.T) {
 	dir := t.TempDir()
 	settings := devSettings(dir, "127.0.0.1:0", "127.0.0.1:0", "")
 	settings["varve.log.verify.interval.ms"] = "0"
-	n, err := startNode(t.Context(), settings, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Close(context.Background()); err != nil {
-			t.Errorf("close the node: %v", err)
-		}
-	})
+	n := startFrom(t, settings)
 	cl, err := kgo.NewClient(kgo.SeedBrokers(n.Kafka), kgo.DefaultProduceTopic("events"))
 	if err != nil {
 		t.Fatal(err)

@@ -35,6 +35,21 @@ func startWith(t *testing.T, changes ...string) *node {
 	return n
 }
 
+// startFrom starts a node from settings, and wants it to stop cleanly.
+func startFrom(t *testing.T, s settings) *node {
+	t.Helper()
+	n, err := startNode(t.Context(), s, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(context.Background()); err != nil {
+			t.Errorf("close the node: %v", err)
+		}
+	})
+	return n
+}
+
 func createTopic(t *testing.T, n *node, args ...string) {
 	t.Helper()
 	cmd := rootCommand()
