@@ -220,7 +220,7 @@ func (c *consumeRun) read(cmd *cobra.Command, p *printing, r *reading) error {
 		return err
 	}
 	defer cl.Close()
-	return p.all(cmd.Context(), cl)
+	return p.all(cmd.Context(), cl, nil)
 }
 
 type recordPrinter func(io.Writer, *kgo.Record) error

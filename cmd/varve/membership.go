@@ -30,8 +30,9 @@ const (
 // it to read, and commits what it has printed.
 type membership struct {
 	name     string
-	protocol string // of the group, or as it was asked for
-	placed   bool   // --from was given
+	protocol string     // of the group, or as it was asked for
+	placed   bool       // --from was given
+	begin    kgo.Offset // where a partition begins that the group has committed nothing of
 }
 
 func (m *membership) flags(cmd *cobra.Command) {
@@ -78,13 +79,7 @@ func (m *membership) committed(ctx context.Context, adm *admin) (map[partitionKe
 	if m.protocol == "" {
 		m.protocol = v.Type
 	}
-	at := map[partitionKey]int64{}
-	for _, o := range v.Offsets {
-		if o.Offset != nil {
-			at[partitionKey{o.Topic, o.Partition}] = *o.Offset
-		}
-	}
-	return at, nil
+	return v.committed(), nil
 }
 
 // resolveGroup asks the cluster where the group goes on, and up to where it is
@@ -109,6 +104,7 @@ func (c *consumeRun) resolveGroup(ctx context.Context, adm *admin, topics []stri
 		}
 	}
 	first, begin, until, last := at[0], at[1], at[2], at[3]
+	c.group.begin = begins(from)
 	r := &reading{starts: map[partitionKey]int64{}, since: math.MinInt64, before: math.MaxInt64}
 	if !c.span.follow {
 		r.ends = map[partitionKey]int64{}
@@ -153,13 +149,9 @@ func begins(at place) kgo.Offset {
 // readAsMember joins the group and prints what it gets to read. Whatever ends
 // that, what was printed is committed and the group is left.
 func (c *consumeRun) readAsMember(cmd *cobra.Command, names []string, p *printing) error {
-	from, _, err := c.span.places(time.Now())
-	if err != nil {
-		return err
-	}
 	heard := &groupFaults{tell: func(text string) { c.out.note(cmd.ErrOrStderr(), text) }, group: c.group.name}
 	opts := append(c.options(),
-		kgo.ConsumerGroup(c.group.name), kgo.ConsumeStartOffset(begins(from)),
+		kgo.ConsumerGroup(c.group.name), kgo.ConsumeStartOffset(c.group.begin),
 		// Any of the assignors that others come with, so that it can join their groups.
 		kgo.Balancers(kgo.CooperativeStickyBalancer(), kgo.StickyBalancer(), kgo.RangeBalancer(), kgo.RoundRobinBalancer()),
 		// Committed are marks, which are set once records are out; the client
@@ -185,7 +177,7 @@ func (c *consumeRun) readAsMember(cmd *cobra.Command, names []string, p *printin
 		return err
 	}
 	defer cl.CloseAllowingRebalance()
-	err = p.shared(cmd.Context(), cl, c.group.name, heard)
+	err = p.all(cmd.Context(), cl, heard)
 	return errors.Join(err, c.group.leave(cmd.Context(), cl))
 }
 
@@ -205,43 +197,19 @@ func (m *membership) leave(ctx context.Context, cl *kgo.Client) error {
 	return nil
 }
 
-// shared prints what a group's member gets to read.
-func (p *printing) shared(ctx context.Context, cl *kgo.Client, group string, heard *groupFaults) error {
-	adm := &admin{Client: kadm.NewClient(cl), raw: cl}
-	for !p.done() {
-		fetches := p.poll(ctx, cl)
-		if ctx.Err() != nil {
-			return p.interrupted()
-		}
-		for _, fe := range fetches.Errors() {
-			if fe.Err = heard.session(fe.Err); fe.Err != nil {
-				return p.fault(fe)
-			}
-		}
-		if _, generation := cl.GroupMetadata(); generation <= 0 {
-			p.came = time.Now() // it has yet to join: idle counts from then on
-		}
-		past := p.take(cl, fetches)
-		if err := p.flush(); err != nil {
-			return err // of these records none is committed
-		}
-		cl.MarkCommitOffsets(past)
-		cl.AllowRebalance()
-		if err := p.stalled(ctx, cl, fetches); err != nil {
-			return err
-		}
-		if fetches.NumRecords() == 0 && p.ends != nil {
-			if err := p.readByOthers(ctx, adm, group); err != nil {
-				return groupError(group, err, "")
-			}
-		}
+// share marks what is out as the group's to commit, and lets partitions go to others.
+func (p *printing) share(cl *kgo.Client, past map[string]map[int32]kgo.EpochOffset) {
+	if _, generation := cl.GroupMetadata(); generation <= 0 {
+		p.came = time.Now() // it has yet to join: idle counts from then on
 	}
-	return nil
+	cl.MarkCommitOffsets(past)
+	cl.AllowRebalance()
 }
 
 // readByOthers looks which partitions other members have read to their ends,
 // and of which nothing is left to read.
-func (p *printing) readByOthers(ctx context.Context, adm *admin, group string) error {
+func (p *printing) readByOthers(ctx context.Context, cl *kgo.Client, group string) error {
+	adm := &admin{Client: kadm.NewClient(cl), raw: cl}
 	committed, err := adm.FetchOffsets(ctx, group)
 	if err != nil {
 		return passing(err)

@@ -178,6 +178,25 @@ func TestAStoppedMemberCommitsAndLeaves(t *testing.T) {
 	}
 }
 
+// TestAMemberBeginsWhereItWasReckonedFrom: a time before now is not another one by the time that the member joins.
+func TestAMemberBeginsWhereItWasReckonedFrom(t *testing.T) {
+	n := startWith(t)
+	createTopic(t, n, "events")
+	cl, err := kgo.NewClient(kgo.SeedBrokers(n.Kafka))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	c := consumeRun{span: span{from: "-1h"}, group: membership{name: "g"}}
+	now := time.UnixMilli(1_700_000_000_000)
+	if _, err := c.resolveGroup(t.Context(), &admin{Client: kadm.NewClient(cl), raw: cl, patience: 5 * time.Second}, []string{"events"}, now); err != nil {
+		t.Fatal(err)
+	}
+	if want := kgo.NewOffset().AfterMilli(now.Add(-time.Hour).UnixMilli()); c.group.begin != want {
+		t.Errorf("it begins at %v, not %v", c.group.begin, want)
+	}
+}
+
 func TestWhichFaultsOfAGroupPass(t *testing.T) {
 	var told []string
 	heard := &groupFaults{group: "g", tell: func(text string) { told = append(told, text) }}

@@ -132,22 +132,36 @@ func (p *printing) passed(k partitionKey, rec *kgo.Record, past map[string]map[i
 	past[k.topic][k.partition] = kgo.EpochOffset{Epoch: rec.LeaderEpoch, Offset: rec.Offset + 1}
 }
 
-// all prints what a client reads that has partitions of its own.
-func (p *printing) all(ctx context.Context, cl *kgo.Client) error {
+// all prints what a client reads. That of a group's member, whose faults are
+// heard, commits what is out; heard is nil for one that has partitions of its own.
+func (p *printing) all(ctx context.Context, cl *kgo.Client, heard *groupFaults) error {
 	for !p.done() {
 		fetches := p.poll(ctx, cl)
 		if ctx.Err() != nil {
 			return p.interrupted()
 		}
 		for _, fe := range fetches.Errors() {
-			return p.fault(fe)
+			if heard != nil {
+				fe.Err = heard.session(fe.Err)
+			}
+			if fe.Err != nil {
+				return p.fault(fe)
+			}
 		}
-		p.take(cl, fetches)
+		past := p.take(cl, fetches)
 		if err := p.flush(); err != nil {
-			return err
+			return err // of these records none is committed
+		}
+		if heard != nil {
+			p.share(cl, past)
 		}
 		if err := p.stalled(ctx, cl, fetches); err != nil {
 			return err
+		}
+		if heard != nil && p.ends != nil && fetches.NumRecords() == 0 {
+			if err := p.readByOthers(ctx, cl, heard.group); err != nil {
+				return groupError(heard.group, err, "")
+			}
 		}
 	}
 	return nil

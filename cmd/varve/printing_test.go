@@ -41,7 +41,7 @@ func TestAReadingToWhichNothingComesSaysWhy(t *testing.T) {
 	defer bar.Finish()
 	p := newPrinting(out, print, r, bar)
 	p.patience = 300 * time.Millisecond
-	err = c.explain(p.all(t.Context(), cl))
+	err = c.explain(p.all(t.Context(), cl, nil))
 	if printed := out.lines(); len(printed) < 3 {
 		t.Fatalf("it ends with %v, having printed %v", err, printed)
 	}
