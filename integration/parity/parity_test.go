@@ -26,19 +26,7 @@ func TestAnswersEqualApacheKafkas(t *testing.T) {
 	kafka := startKafka(t)
 	varve, restart := startOther(t)
 	for _, st := range stories() {
-		t.Run(st.name, func(t *testing.T) {
-			k, v := both(t, func(t *testing.T) *transcript { return st.against(t, kafka.Bootstrap) },
-				func(t *testing.T) *transcript { return st.against(t, varve) })
-			want, got := k.lines, v.lines
-			if len(want) < 2 {
-				t.Fatalf("the story wrote only %d lines", len(want))
-			}
-			for _, d := range compare(want, got) {
-				if !expected.allows(st.name, d) {
-					t.Errorf("%s", d)
-				}
-			}
-		})
+		st.compare(t, kafka.Bootstrap, varve, expected)
 	}
 	t.Run("restart", func(t *testing.T) {
 		k, v := both(t, func(t *testing.T) []*transcript { return againstRestarted(t, kafka.Bootstrap, kafka.Restart) },
@@ -48,6 +36,24 @@ func TestAnswersEqualApacheKafkas(t *testing.T) {
 	if !t.Failed() && !againstItself() {
 		expected.unused(t, false)
 	}
+}
+
+// compare runs a story against both brokers, and fails for what they do not
+// share and are not expected to differ in.
+func (st story) compare(t *testing.T, kafka, varve string, expected *differences) {
+	t.Helper()
+	t.Run(st.name, func(t *testing.T) {
+		want, got := both(t, func(t *testing.T) *transcript { return st.against(t, kafka) },
+			func(t *testing.T) *transcript { return st.against(t, varve) })
+		if len(want.lines) < 2 {
+			t.Fatalf("the story wrote only %d lines", len(want.lines))
+		}
+		for _, d := range compare(want.lines, got.lines) {
+			if !expected.allows(st.name, d) {
+				t.Errorf("%s", d)
+			}
+		}
+	})
 }
 
 // both asks the two brokers at the same time: most of a story is waiting.

@@ -157,19 +157,7 @@ func TestAnswersUnderOtherSettingsEqualApacheKafkas(t *testing.T) {
 		{"transactions run out of time", txnTimesOut},
 		{"offsets and groups expire", offsetsExpire},
 	} {
-		t.Run(st.name, func(t *testing.T) {
-			k, v := both(t, func(t *testing.T) *transcript { return st.against(t, kafka.Bootstrap) },
-				func(t *testing.T) *transcript { return st.against(t, other) })
-			want, got := k.lines, v.lines
-			if len(want) < 2 {
-				t.Fatalf("the story wrote only %d lines", len(want))
-			}
-			for _, d := range compare(want, got) {
-				if !expected.allows(st.name, d) {
-					t.Errorf("%s", d)
-				}
-			}
-		})
+		st.compare(t, kafka.Bootstrap, other, expected)
 	}
 }
 

@@ -21,14 +21,7 @@ func TestTieredAnswersEqualApacheKafkas(t *testing.T) {
 	kafka := kafkatest.StartTiered(t, clientsDir(), settings...).Bootstrap
 	varve := nodetest.Start(t, t.TempDir(), "--set", settings[0], "--set", settings[1], "--set", "log.retention.check.interval.ms=300").Bootstrap
 	for _, st := range tieredStories() {
-		t.Run(st.name, func(t *testing.T) {
-			k, v := both(t, func(t *testing.T) *transcript { return st.against(t, kafka) }, func(t *testing.T) *transcript { return st.against(t, varve) })
-			for _, d := range compare(k.lines, v.lines) {
-				if !expected.allows(st.name, d) {
-					t.Errorf("%s", d)
-				}
-			}
-		})
+		st.compare(t, kafka, varve, expected)
 	}
 	if !t.Failed() {
 		expected.unused(t, true)
