@@ -17,6 +17,7 @@ func TestNamesThatAFileOfTheDirectoryCouldNotSyncCarryNoRecords(t *testing.T) {
 		"the broker epoch":          func(s *Store) { _ = s.SetBrokerEpoch(3) },
 		"the kernel's run":          func(s *Store) { s.noteBoot() },
 		"the journal":               func(s *Store) { _ = s.journal.setVersion(journalVersionCut) },
+		"the shared log":            func(s *Store) { _ = s.zeroShared("data/"+sharedName, sharedBytesMin) },
 	} {
 		acked := 0
 		for seed := range uint64(16) {

@@ -158,7 +158,10 @@ func (s *Store) zeroShared(path string, size int64) (err error) {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	return errors.Join(s.fs.Rename(tmp, path), s.fs.SyncDir(s.config.Dir))
+	if err := s.fs.Rename(tmp, path); err != nil {
+		return err
+	}
+	return s.syncNames()
 }
 
 // closeShared closes the file, when the syncer has ended. When all that it has
