@@ -237,7 +237,7 @@ func decodeEpochs(b []byte) (lineage.Chain, error) {
 // temporary file, which the caller syncs before renameEpochs: the old one may
 // have what no batch tells any more. It needs maintMu.
 func (l *Log) saveEpochs(c lineage.Chain, bulk bool) error {
-	if len(c) == 0 || c.Equal(l.epochs) {
+	if l.hasEpochs(c) {
 		return nil
 	}
 	if err := l.noteDoubt(); err != nil {
@@ -250,14 +250,19 @@ func (l *Log) saveEpochs(c lineage.Chain, bulk bool) error {
 	if err := vfs.WriteFileAtomic(l.store.fs, path, b); err != nil {
 		return err
 	}
-	l.epochs = c
+	l.epochs = new(c)
 	return nil
+}
+
+// hasEpochs says whether leader-epochs needs no writing to have the chain. It needs maintMu.
+func (l *Log) hasEpochs(c lineage.Chain) bool {
+	return len(c) == 0 || l.epochs != nil && c.Equal(*l.epochs)
 }
 
 // renameEpochs puts what saveEpochs left in its place and says whether it did.
 // It needs maintMu.
 func (l *Log) renameEpochs(c *checkpointed) (bool, error) {
-	if !l.stands(c) || len(c.chain) == 0 || c.chain.Equal(l.epochs) {
+	if !l.stands(c) || l.hasEpochs(c.chain) {
 		return false, nil
 	}
 	path := filepath.Join(l.dir, epochsName)
@@ -268,7 +273,7 @@ func (l *Log) renameEpochs(c *checkpointed) (bool, error) {
 	if err != nil {
 		return false, l.fail("writing leader epochs", err)
 	}
-	l.epochs = c.chain
+	l.epochs = new(c.chain)
 	return true, nil
 }
 

@@ -39,8 +39,8 @@ type Log struct {
 
 	maintMu sync.Mutex // guards the following; held across maintenance I/O
 	saved   partitionState
-	spare   int64         // checkpoint snapshot that is not a segment's, -1 none
-	epochs  lineage.Chain // as leader-epochs has it, nil not known
+	spare   int64          // checkpoint snapshot that is not a segment's, -1 none
+	epochs  *lineage.Chain // as leader-epochs has it, nil not known
 
 	appendMu     sync.Mutex // guards the following; held across the write
 	tail         *tail      // nil until needed

@@ -194,7 +194,7 @@ func (l *Log) load(st partitionState, known bool, segs []*segment) error {
 	l.snapAt.Store(st.snapshot)
 	l.spare = st.snapshot
 	l.unstable.Store(st.firstUnstable)
-	l.latest.Store(&st.epoch)
+	l.latest.Store(new(st.epoch)) // not a pointer into st, which it would keep
 	if st.epochs <= 1 {
 		l.setChain(lineage.Chain{}.Assign(st.epoch.Epoch, st.epoch.Start))
 	}
@@ -311,7 +311,7 @@ func (l *Log) refuse(st partitionState, segs []*segment, cause error) error {
 		segs = []*segment{{log: l, base: st.recovery}}
 	}
 	l.segments.Store(&segs)
-	l.latest.Store(&st.epoch)
+	l.latest.Store(new(st.epoch))
 	l.publish(st, max(segs[len(segs)-1].base, st.logStart), segs[len(segs)-1].base)
 	l.fail("recovery", &CorruptError{Path: l.dir, Position: int64(st.position), Err: cause})
 	return nil
@@ -405,7 +405,7 @@ func (l *Log) recoveryStart(st partitionState, known bool) (first int, from int6
 func (r *recovery) begin(start int64, known bool) error {
 	l, st := r.log, r.state
 	if l.latest.Load() == nil {
-		l.latest.Store(&lineage.Entry{Epoch: lineage.NoEpoch, Start: lineage.NoOffset})
+		l.latest.Store(&noEntry)
 	}
 	var c lineage.Chain
 	err := error(ErrCorrupt)
