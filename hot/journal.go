@@ -596,7 +596,7 @@ func (j *journal) sync() error {
 	if err != nil {
 		return j.failLocked(fmt.Errorf("sync journal: %w", err))
 	}
-	j.synced = max(j.synced, at)
+	j.synced = at
 	return nil
 }
 
