@@ -49,10 +49,12 @@ func (s *Store) sharedSize() int64 {
 	return s.config.SharedLogBytes / sharedBlock * sharedBlock
 }
 
+func (s *Store) sharedPath() string { return filepath.Join(s.config.Dir, sharedName) }
+
 // tidyShared removes the file, which is void beside a journal of version 1,
 // unless it can be used again.
 func (s *Store) tidyShared() {
-	path := filepath.Join(s.config.Dir, sharedName)
+	path := s.sharedPath()
 	stale := []string{path + tmpExt}
 	if info, err := s.fs.Stat(path); err == nil && info.Size() != s.sharedSize() && s.journal.version == journalVersion {
 		stale = append(stale, path)
@@ -67,7 +69,7 @@ func (s *Store) tidyShared() {
 // makeShared makes the shared log ready to be written: from the journal's
 // version 2 on what is in it counts.
 func (s *Store) makeShared() (*sharedLog, error) {
-	x, err := s.openShared(filepath.Join(s.config.Dir, sharedName), s.sharedSize())
+	x, err := s.openShared(s.sharedPath(), s.sharedSize())
 	if err != nil {
 		return nil, err
 	}
@@ -100,24 +102,32 @@ func (s *Store) openShared(path string, size int64) (*sharedLog, error) {
 	return x, nil
 }
 
-// continueShared opens the file as it was left.
+// continueShared opens the file as it was left, if it has the size.
 func (s *Store) continueShared(path string, size int64) (*sharedLog, error) {
+	x, err := s.leftShared(path)
+	if err != nil {
+		return nil, err
+	}
+	if x.size != size {
+		return nil, errors.Join(fmt.Errorf("%s has %d bytes, want %d: %w", path, x.size, size, errSharedHeader), x.file.Close())
+	}
+	x.g.mark = journalMark{} // of a journal that has version 1 by now
+	return x, nil
+}
+
+// leftShared opens the file as it was left.
+func (s *Store) leftShared(path string) (*sharedLog, error) {
 	f, err := s.fs.OpenAppend(path)
 	if err != nil {
 		return nil, err
 	}
-	x := &sharedLog{file: f, size: size, seq: 1}
-	is, err := f.Size()
-	if err == nil && is != size {
-		err = fmt.Errorf("%s has %d bytes, want %d: %w", path, is, size, errSharedHeader)
-	}
-	if err == nil {
-		x.g, err = readSharedHeader(f, size)
+	x := &sharedLog{file: f, seq: 1}
+	if x.size, err = f.Size(); err == nil {
+		x.g, err = readSharedHeader(f, x.size)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	x.g.mark = journalMark{} // of a journal that has version 1 by now
 	return x, nil
 }
 

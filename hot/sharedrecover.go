@@ -50,7 +50,7 @@ func (s *Store) recoverShared() (r *sharedRecovery, err error) {
 	if s.journal.version == journalVersion && !s.journal.missing {
 		return r, nil
 	}
-	f, err := s.fs.Open(filepath.Join(s.config.Dir, sharedName))
+	f, err := s.fs.Open(s.sharedPath())
 	switch {
 	case errors.Is(err, vfs.ErrNotExist) && s.journal.missing:
 		return r, nil
@@ -272,7 +272,7 @@ func (r *sharedRecovery) stranger(e *sharedEntry) {
 	}
 	r.unsure[e.key] = struct{}{}
 	r.store.logger.Error("shared log has records of a partition that the journal does not know: the log does not count before others have confirmed it",
-		"path", filepath.Join(r.store.config.Dir, sharedName), "partition", found.part.String(), "offset", e.base)
+		"path", r.store.sharedPath(), "partition", found.part.String(), "offset", e.base)
 }
 
 // open is a segment's file; one that cannot be opened keeps the store from

@@ -29,7 +29,7 @@ type missingRounds struct {
 func (r *sharedRecovery) damaged(why error) {
 	if r.damage == nil {
 		r.damage = why
-		r.store.logger.Error("shared log is damaged: what is whole of it is applied", "path", filepath.Join(r.store.config.Dir, sharedName), "err", why)
+		r.store.logger.Error("shared log is damaged: what is whole of it is applied", "path", r.store.sharedPath(), "err", why)
 	}
 }
 
@@ -210,7 +210,7 @@ func (s *Store) retireStale() {
 	if s.journal.version != journalVersion {
 		return
 	}
-	_, err := s.fs.Stat(filepath.Join(s.config.Dir, sharedName))
+	_, err := s.fs.Stat(s.sharedPath())
 	if err == nil {
 		err = s.retireFile()
 	}
@@ -220,18 +220,14 @@ func (s *Store) retireStale() {
 }
 
 func (s *Store) retireFile() error {
-	f, err := s.fs.OpenAppend(filepath.Join(s.config.Dir, sharedName))
+	x, err := s.leftShared(s.sharedPath())
+	if err == nil {
+		if !x.g.retired {
+			err = x.retire()
+		}
+		err = errors.Join(err, x.file.Close())
+	}
 	if err != nil {
-		return fmt.Errorf("retire the shared log: %w", err)
-	}
-	x := &sharedLog{file: f, seq: 1}
-	if x.size, err = f.Size(); err == nil {
-		x.g, err = readSharedHeader(f, x.size)
-	}
-	if err == nil && !x.g.retired {
-		err = x.retire()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("retire the shared log: %w", err)
 	}
 	return nil
@@ -245,7 +241,7 @@ func (s *Store) keepShared(r *sharedRecovery) {
 	if len(r.lost)+len(r.unsure) == 0 && r.damage == nil || s.journal.version != journalVersion {
 		return
 	}
-	from := filepath.Join(s.config.Dir, sharedName)
+	from := s.sharedPath()
 	to, err := s.freeName(from)
 	if err == nil {
 		err = s.fs.Rename(from, to)
