@@ -11,17 +11,38 @@ import (
 // cutJournal is a journal of version 2 in a data directory of its own.
 func cutJournal(t *testing.T, mem *vfs.Mem) *journal {
 	t.Helper()
-	if err := mem.MkdirAll("data"); err != nil {
+	j := newJournal(t, mem)
+	if err := j.setVersion(journalVersionCut); err != nil {
 		t.Fatal(err)
 	}
-	j, _, err := openJournal(mem, "data")
-	if err == nil {
-		err = j.setVersion(journalVersionCut)
+	return j
+}
+
+// newJournal is a journal in a data directory of its own.
+func newJournal(t *testing.T, fs vfs.FS) *journal {
+	t.Helper()
+	if err := fs.MkdirAll("data"); err != nil {
+		t.Fatal(err)
 	}
+	j, _, err := openJournal(fs, "data")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return j
+}
+
+// heldSync begins a sync of a journal, whose disk waits in it until release is called and answers with an error then, if there is
+// one. done gives what the sync says.
+func heldSync(j *journal, disk *vfs.Faults, answer error) (release func(), done chan error) {
+	reached, gate := make(chan struct{}), make(chan struct{})
+	disk.Inject(vfs.Rule{Ops: []vfs.Op{vfs.OpSync}, Count: 1, Err: answer, Do: func() {
+		close(reached)
+		<-gate
+	}})
+	done = make(chan error, 2)
+	go func() { done <- j.sync() }()
+	<-reached
+	return func() { close(gate) }, done
 }
 
 // rereadJournal reads the journal as a start does.
@@ -162,13 +183,7 @@ func TestJournalTakesRecordsWhileItSyncs(t *testing.T) {
 	for _, rewritten := range []bool{false, true} {
 		mem := vfs.NewMem(1)
 		disk := vfs.NewFaults(mem)
-		if err := mem.MkdirAll("data"); err != nil {
-			t.Fatal(err)
-		}
-		j, _, err := openJournal(disk, "data")
-		if err != nil {
-			t.Fatal(err)
-		}
+		j := newJournal(t, disk)
 		put := func(index int32) {
 			t.Helper()
 			if err := j.put(journalKey{index: index}, newPartitionState(7)); err != nil {
@@ -176,15 +191,7 @@ func TestJournalTakesRecordsWhileItSyncs(t *testing.T) {
 			}
 		}
 		put(1)
-		reached, gate := make(chan struct{}), make(chan struct{})
-		rule := disk.Inject(vfs.Rule{Ops: []vfs.Op{vfs.OpSync}, Count: 1, Do: func() {
-			close(reached)
-			<-gate
-		}})
-		done := make(chan error, 1)
-		go func() { done <- j.sync() }()
-		<-reached
-		rule.Remove()
+		release, done := heldSync(j, disk, nil)
 		put(2)
 		if rewritten {
 			j.mu.Lock()
@@ -194,7 +201,7 @@ func TestJournalTakesRecordsWhileItSyncs(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		close(gate)
+		release()
 		if err := <-done; err != nil {
 			t.Fatalf("rewritten %t: %v", rewritten, err)
 		}
@@ -214,28 +221,14 @@ func TestJournalTakesRecordsWhileItSyncs(t *testing.T) {
 // TestJournalTellsEveryoneOfAFailedSync has two wait for one: the error of the first is also the second's, whose own sync would not
 // have met it.
 func TestJournalTellsEveryoneOfAFailedSync(t *testing.T) {
-	mem := vfs.NewMem(1)
-	disk := vfs.NewFaults(mem)
-	if err := mem.MkdirAll("data"); err != nil {
-		t.Fatal(err)
-	}
-	j, _, err := openJournal(disk, "data")
-	if err != nil {
-		t.Fatal(err)
-	}
+	disk := vfs.NewFaults(vfs.NewMem(1))
+	j := newJournal(t, disk)
 	if err := j.put(keyOf(testPartition), newPartitionState(7)); err != nil {
 		t.Fatal(err)
 	}
-	reached, gate := make(chan struct{}), make(chan struct{})
-	disk.Inject(vfs.Rule{Ops: []vfs.Op{vfs.OpSync}, Count: 1, Err: syscall.EIO, Do: func() {
-		close(reached)
-		<-gate
-	}})
-	done := make(chan error, 2)
+	release, done := heldSync(j, disk, syscall.EIO)
 	go func() { done <- j.sync() }()
-	<-reached
-	go func() { done <- j.sync() }()
-	close(gate)
+	release()
 	for range 2 {
 		if err := <-done; !errors.Is(err, syscall.EIO) {
 			t.Fatalf("a sync said %v", err)
