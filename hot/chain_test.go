@@ -121,11 +121,7 @@ func killedInDoubt(t *testing.T) (mem *vfs.Mem, s *Store, l *Log, sound copyOf, 
 
 func openInRun(t *testing.T, fs vfs.FS) (*Store, *Log) {
 	t.Helper()
-	s, err := Open(DefaultConfig("data"), Deps{FS: fs, Boot: "run 1", Logger: testLogger(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Abandon)
+	s := openRun(t, fs, "run 1")
 	return s, openLog(t, s)
 }
 

@@ -203,11 +203,7 @@ func TestNothingIsTornWhileTheKernelRuns(t *testing.T) {
 	for _, after := range []string{"run 1", "run 2", ""} {
 		mem := vfs.NewMem(1)
 		open := func(boot string) (*Store, *Log) {
-			s, err := Open(DefaultConfig("data"), Deps{FS: mem, Boot: boot, Logger: testLogger(t)})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(s.Abandon)
+			s := openRun(t, mem, boot)
 			return s, openLog(t, s)
 		}
 		s, l := open("run 1")

@@ -62,7 +62,7 @@ func TestDeletionUnderWayIsKnownAtTheNextStart(t *testing.T) {
 		part := l.Partition()
 		images := losses.during(func() {
 			if full {
-				faults.Inject(vfs.Rule{Ops: []vfs.Op{vfs.OpWrite}, Path: journalName + "*", Err: syscall.ENOSPC, Count: -1})
+				noSpace(faults, journalName+"*")
 			}
 			if err := s.Delete(part); err != nil {
 				t.Fatal(err)
@@ -119,7 +119,7 @@ func TestDeletionIsRepeatedAfterItsNameWasNotDurable(t *testing.T) {
 	fs := vfs.NewFaults(mem)
 	s := openStore(t, fs, "data")
 	l := openLog(t, s)
-	waitDurable(t, l, mustAppend(t, l, records(1, 50, 1)).LastOffset+1)
+	appendDurable(t, l, 1)
 	full := fs.Inject(vfs.Rule{Ops: []vfs.Op{vfs.OpSyncDir}, Path: "data", Count: -1, Err: syscall.ENOSPC})
 	for range 2 {
 		if err := s.Delete(testPartition); !isDiskEnd(err) {

@@ -15,12 +15,7 @@ func twoNewLogs(t *testing.T) (faults *vfs.Faults, s *Store, a, b *Log) {
 	t.Helper()
 	faults = vfs.NewFaults(vfs.NewMem(1))
 	s = openStore(t, faults, "data", rarely)
-	p := testPartition
-	p.Index++
-	b, err := s.Log(p, DefaultLogConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	b = openOther(t, s)
 	a = openLog(t, s)
 	s.syncer.flush()
 	s.newDir()
