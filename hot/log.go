@@ -351,9 +351,7 @@ func (l *Log) closeFiles() {
 		l.store.files.release(l.tail.h)
 		l.tail = nil
 	}
-	files, _ := l.takeUnsynced(nil)
-	files = l.takeBehind(files)
-	for _, u := range files {
+	for _, u := range l.takeBehind(l.takeUnsynced(nil)) {
 		l.store.files.release(u.h)
 	}
 	for _, seg := range l.list() {

@@ -223,8 +223,7 @@ func (l *Log) restartAt(st partitionState, floor int64) error {
 		l.store.files.release(l.tail.h)
 		l.tail = nil
 	}
-	files, _ := l.takeUnsynced(nil)
-	for _, u := range files {
+	for _, u := range l.takeUnsynced(nil) {
 		l.store.files.release(u.h)
 	}
 	chain, err := l.loadChain()

@@ -224,7 +224,7 @@ func (y *syncer) sync(logs []*Log, inPlace bool) {
 func (y *syncer) take(l *Log) {
 	span := syncSpan{log: l, from: len(y.files)}
 	span.edge, span.cuts, _ = l.offsets.place()
-	y.files, span.names = l.takeUnsynced(y.files)
+	y.files = l.takeUnsynced(y.files)
 	y.files = l.withBehind(y.files, span.from, y.number)
 	span.to = len(y.files)
 	for _, u := range y.files[span.from:] {
@@ -232,7 +232,7 @@ func (y *syncer) take(l *Log) {
 	}
 	// After that: the name of the next segment is there before one is sealed, so a
 	// footer, which says that the round has ended well, says that it is durable.
-	span.names = l.takeNames() || span.names
+	span.names = l.takeNames()
 	y.spans = append(y.spans, span)
 }
 

@@ -346,7 +346,7 @@ func (l *Log) markUnsynced(seg *segment, h *handle) {
 
 // takeUnsynced empties the queue; the caller syncs and releases. Flags are
 // cleared first: a write from now on queues the file again.
-func (l *Log) takeUnsynced(to []unsynced) (files []unsynced, names bool) {
+func (l *Log) takeUnsynced(to []unsynced) []unsynced {
 	l.queueMu.Lock()
 	defer l.queueMu.Unlock()
 	for _, u := range l.unsynced {
@@ -355,9 +355,7 @@ func (l *Log) takeUnsynced(to []unsynced) (files []unsynced, names bool) {
 	}
 	clear(l.unsynced)
 	l.unsynced = l.unsynced[:0]
-	names = l.newNames
-	l.newNames = false
-	return to, names
+	return to
 }
 
 // takeNames says whether the directory has entries that are not synced; the caller
