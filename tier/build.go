@@ -253,12 +253,13 @@ func (b *objectBuilder) copyBatch(in *bufio.Reader) (bool, error) {
 
 // checkEpoch holds a batch against the segment's lineage.
 func (b *objectBuilder) checkEpoch(h batch.Batch, first int64) error {
+	epoch := b.lineage.EpochAt(first)
 	// No checksum covers the epoch. Records that DeleteRecords has cut off may be
 	// of an earlier one than the lineage begins with.
-	if epoch := b.lineage.EpochAt(first); epoch >= 0 && (h.LeaderEpoch() > epoch || h.LeaderEpoch() < epoch && epoch != b.lineage[0].Epoch) {
+	if epoch >= 0 && (h.LeaderEpoch() > epoch || h.LeaderEpoch() < epoch && epoch != b.lineage[0].Epoch) {
 		return b.damaged("batch of leader epoch %d at offset %d, which epoch %d wrote", h.LeaderEpoch(), first, epoch)
 	}
-	if epoch := b.lineage.EpochAt(first); b.o.ExactEpochs && h.LeaderEpoch() != epoch {
+	if b.o.ExactEpochs && h.LeaderEpoch() != epoch {
 		return fmt.Errorf("%s: batch of leader epoch %d at offset %d, which epoch %d wrote: %w", b.name, h.LeaderEpoch(), first, epoch, errOtherRecords)
 	}
 	return nil

@@ -112,7 +112,7 @@ var tieringMutants = []focused{
 		{"other records take an object's place", "T15: the same records", "tier/mendcall.go",
 			"	if err := j.same(ctx, old, &add); err != nil {", "	if err := j.same(ctx, old, &add); err != nil && false {"},
 		{"batches of another epoch take an object's place", "T15: the same leader epochs", "tier/build.go",
-			"; b.o.ExactEpochs && h", "; false && h"},
+			"	if b.o.ExactEpochs && h", "	if false && h"},
 	}},
 	{"tier.TestReplacementIsReadBackBeforeItIsCommitted", []mutant{
 		{"a replacement is not read back", "T13: nothing is replaced by worse", "tier/mendcall.go",
