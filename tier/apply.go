@@ -197,7 +197,7 @@ func (ed *editor) renew() error {
 	if ed.e.RenewPage == nil {
 		return nil
 	}
-	i := slices.IndexFunc(ed.m.pages, func(p pageRef) bool { return p.id == *ed.e.RenewPage })
+	i := ed.m.pageNamed(*ed.e.RenewPage)
 	if i < 0 {
 		return conflict("page %s is not there to be put anew", ed.e.RenewPage.name())
 	}

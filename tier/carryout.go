@@ -189,7 +189,11 @@ func (m *Manager) load(ctx context.Context, l *Leadership, e fxLoad, a answer) {
 	if !ok {
 		state, err = within(m, ctx, e.timeoutMillis, l.remote.State)
 	}
-	m.post(evLoaded{answer: a.with(err), state: state, scrub: m.archive.db.scrubAt(l.remote.key)})
+	ev := evLoaded{answer: a.with(err), state: state}
+	if e.scrub {
+		ev.scrub = m.archive.db.scrubAt(l.remote.key)
+	}
+	m.post(ev)
 }
 
 func (m *Manager) claim(ctx context.Context, l *Leadership, e fxClaim, a answer) {

@@ -22,6 +22,7 @@ type (
 	fxRoll struct{ ref } // answered: evRolled
 	fxLoad struct {
 		ref
+		scrub         bool // and how far the archive was read
 		timeoutMillis int64
 	} // answered: evLoaded
 	fxClaim struct { // answered: evClaimed

@@ -43,7 +43,7 @@ type examined struct {
 	seen    objstore.Object // as the store had it, zero when that was not asked
 }
 
-// readTally is what was asked of the store to look into an object.
+// readTally is what was asked of the store to compare checksums.
 type readTally struct{ bytes, requests int64 }
 
 // readMeter takes a tally while a call runs, also of one that is left behind.
@@ -96,12 +96,12 @@ func (r *Remote) namedNow(ctx context.Context, id MarkID) (x examined, size int6
 		return x, 0, 0, nil
 	}
 	if id.Kind == KeyPage {
-		for _, p := range m.pages {
-			if p.id == id.ID {
-				return examined{named: true, key: r.pageKey(p.id), base: p.id.Base, end: p.end}, int64(p.size), p.crc, nil
-			}
+		i := m.pageNamed(id.ID)
+		if i < 0 {
+			return x, 0, 0, nil
 		}
-		return x, 0, 0, nil
+		p := m.pages[i]
+		return examined{named: true, key: r.pageKey(p.id), base: p.id.Base, end: p.end}, int64(p.size), p.crc, nil
 	}
 	s, err := r.find(ctx, m, max(id.ID.Base, m.start))
 	switch {
@@ -130,23 +130,32 @@ func (r *Remote) soundness(ctx context.Context, key string, size int64, want uin
 		return FaultBytes, obj, nil
 	}
 	sum := uint32(0)
-	for at := int64(0); at < size; at += scrubPieceBytes {
+	for at := int64(0); at < size && err == nil; at += scrubPieceBytes {
 		n := min(scrubPieceBytes, size-at)
 		meter.add(n)
 		sum, err = r.sumOf(ctx, key, size, at, n, sum)
-		switch {
-		case errors.Is(err, objstore.ErrNotFound):
-			return FaultMissing, objstore.Object{}, nil
-		case errors.Is(err, objstore.ErrRange):
-			return FaultSize, objstore.Object{}, nil
-		case err != nil:
-			return FaultNone, objstore.Object{}, storeError("examine", err)
-		}
 	}
-	if sum != want {
-		return FaultBytes, obj, nil
+	fault, err := faultOf("examine", err, sum == want)
+	if fault == FaultMissing || fault == FaultSize { // since the store was asked
+		obj = objstore.Object{}
 	}
-	return FaultNone, obj, nil
+	return fault, obj, err
+}
+
+// faultOf is what reading an object for its checksum tells of it: the error that this
+// ended with, or whether the sum is the manifest's.
+func faultOf(op string, err error, same bool) (Fault, error) {
+	switch {
+	case errors.Is(err, objstore.ErrNotFound):
+		return FaultMissing, nil
+	case errors.Is(err, objstore.ErrRange):
+		return FaultSize, nil
+	case err != nil:
+		return FaultNone, storeError(op, err)
+	case !same:
+		return FaultBytes, nil
+	}
+	return FaultNone, nil
 }
 
 // suspectsMax bounds the objects that readers have complained of and nobody has
@@ -162,20 +171,14 @@ func (r *Remote) suspect(id MarkID) {
 
 // suspected takes a reader's complaint, each once until the core has it.
 func (m *Manager) suspected(p topic.Partition, id MarkID) {
-	k := suspicion{p, id}
+	ev := evSuspect{p, id}
 	m.mu.Lock()
-	known := m.suspicions[k] || len(m.suspicions) >= suspectsMax || m.led[p] == nil
+	known := m.suspicions[ev] || len(m.suspicions) >= suspectsMax || m.led[p] == nil
 	if !known {
-		m.suspicions[k] = true
+		m.suspicions[ev] = true
 	}
 	m.mu.Unlock()
 	if !known {
-		m.post(evSuspect{p, id})
+		m.post(ev)
 	}
-}
-
-// suspicion is a complaint on its way to the core.
-type suspicion struct {
-	p  topic.Partition
-	id MarkID
 }

@@ -94,14 +94,15 @@ func (s *scrubber) next(c *core, now instant) {
 	}
 }
 
-// charge says when the limits allow the next piece.
-func (s *scrubber) charge(cfg *coreConfig, bytes, requests int64, now instant) {
+// charge says when the limits allow the next piece after what was read. A piece that
+// failed counts as a request.
+func (s *scrubber) charge(cfg *coreConfig, t readTally, now instant) {
 	wait := int64(1)
 	if cfg.scrubRate > 0 {
-		wait = max(wait, bytes*1000/cfg.scrubRate)
+		wait = max(wait, t.bytes*1000/cfg.scrubRate)
 	}
 	if cfg.scrubPerDay > 0 {
-		wait = max(wait, max(requests, 1)*86_400_000/cfg.scrubPerDay)
+		wait = max(wait, max(t.requests, 1)*86_400_000/cfg.scrubPerDay)
 	}
 	s.at = max(s.at, now.steady) + wait
 }
@@ -109,14 +110,14 @@ func (s *scrubber) charge(cfg *coreConfig, bytes, requests int64, now instant) {
 // chargeRead charges what was read in between, to be sure of something.
 func (s *scrubber) chargeRead(c *core, t readTally, now instant) {
 	if t.requests > 0 {
-		s.charge(&c.cfg, t.bytes, t.requests, now)
+		s.charge(&c.cfg, t, now)
 		s.arm(c, now)
 	}
 }
 
 func (e evScrubbed) apply(c *core, now instant) {
 	c.scrub.busy = false
-	c.scrub.charge(&c.cfg, e.got.bytes, e.got.requests, now)
+	c.scrub.charge(&c.cfg, e.got.read, now)
 	p := c.find(e.answer)
 	if p == nil {
 		c.scrub.arm(c, now)

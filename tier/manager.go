@@ -44,7 +44,7 @@ type Manager struct {
 	gens   uint64
 	closed bool
 
-	suspicions map[suspicion]bool // complaints of readers that the core does not have yet
+	suspicions map[evSuspect]bool // complaints of readers that the core does not have yet
 }
 
 // lookWorkers is the number of goroutines that look at local logs.
@@ -85,7 +85,7 @@ func newManager(cfg ManagerConfig, archive *Archive, deps ManagerDeps) (*Manager
 		counts: newCounters(), born: time.Now(),
 		signal: make(chan struct{}, 1),
 		core:   newCore(cfg.core()), byGen: map[uint64]*Leadership{}, led: map[topic.Partition]*Leadership{},
-		suspicions: map[suspicion]bool{},
+		suspicions: map[evSuspect]bool{},
 	}
 	suspected := m.suspected
 	archive.onSuspect.Store(&suspected)
@@ -197,7 +197,7 @@ func (m *Manager) handle(ev event) {
 		m.byGen[e.gen] = e.leadership
 	case evSuspect:
 		m.mu.Lock()
-		delete(m.suspicions, suspicion(e))
+		delete(m.suspicions, e)
 		m.mu.Unlock()
 	case evWake:
 		if gen, ok := m.core.leading(e.p); ok {

@@ -115,6 +115,11 @@ func (m *manifest) tailBase() int64 {
 
 func (m *manifest) hasEdit(id uint64) bool { return slices.Contains(m.edits, id) }
 
+// pageNamed is the index of the page of that name, or -1.
+func (m *manifest) pageNamed(id SegmentID) int {
+	return slices.IndexFunc(m.pages, func(p pageRef) bool { return p.id == id })
+}
+
 // pageFor is the index of the page that holds offset, or len(m.pages).
 func (m *manifest) pageFor(offset int64) int {
 	i, _ := slices.BinarySearchFunc(m.pages, offset, func(p pageRef, o int64) int {

@@ -41,13 +41,10 @@ func (m *Manager) scrub(ctx context.Context, l *Leadership, e fxScrub, a answer)
 		}
 		return got, err
 	})
-	m.counts.update(e.p.Topic, func(t *TopicCounters) {
-		t.ScrubRequests += got.requests
-		t.ScrubBytes += got.bytes
-		if got.next.done {
-			t.ScrubPasses++
-		}
-	})
+	m.countRead(e.p, got.read)
+	if got.next.done {
+		m.counts.update(e.p.Topic, func(t *TopicCounters) { t.ScrubPasses++ })
+	}
 	m.post(evScrubbed{a.with(err), got})
 }
 
@@ -59,12 +56,11 @@ func (m *Manager) examine(ctx context.Context, l *Leadership, e fxExamine, a ans
 		}
 		return l.remote.examine(ctx, e.object, e.before, &meter)
 	})
-	m.post(evExamined{a.with(err), e.object, found, m.counted(e.p, &meter)})
+	m.post(evExamined{a.with(err), e.object, found, m.countRead(e.p, meter.tally())})
 }
 
-// counted is what was read to look into an object, and counts with the scrub's.
-func (m *Manager) counted(p topic.Partition, meter *readMeter) readTally {
-	t := meter.tally()
+// countRead counts what was read to compare checksums.
+func (m *Manager) countRead(p topic.Partition, t readTally) readTally {
 	m.counts.update(p.Topic, func(c *TopicCounters) {
 		c.ScrubRequests += t.requests
 		c.ScrubBytes += t.bytes
@@ -93,7 +89,7 @@ func (m *Manager) mend(ctx context.Context, l *Leadership, e fxMend, a answer) {
 	})
 	// What did not end in time may put an object still.
 	put := job.put.Load() || errors.Is(err, errNotEnded)
-	m.post(evMended{answer: a.with(err), id: e.id, object: e.object, bytes: e.bytes, add: add, put: put, read: m.counted(e.p, &job.meter)})
+	m.post(evMended{answer: a.with(err), id: e.id, object: e.object, bytes: e.bytes, add: add, put: put, read: m.countRead(e.p, job.meter.tally())})
 }
 
 // mending puts one object anew. Nothing of the damaged object is read before the local
@@ -213,7 +209,7 @@ func (r *Remote) pageAtHand(ctx context.Context, id SegmentID) error {
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(m.pages, func(p pageRef) bool { return p.id == id })
+	i := m.pageNamed(id)
 	if i < 0 {
 		return errSound
 	}

@@ -343,7 +343,7 @@ func (p *partition) loadLane(c *core, now instant) bool {
 		return false
 	}
 	p.loading = true
-	c.emit(fxLoad{p.ref(), c.cfg.callMillis})
+	c.emit(fxLoad{p.ref(), c.cfg.readMillis > 0, c.cfg.callMillis})
 	return false
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -244,9 +243,7 @@ func (r *Remote) publish(m *manifest, body []byte, pages map[pageKey][]byte) {
 	if !m.pagesGone {
 		return
 	}
-	err := r.a.db.dropPages(r.key, func(id SegmentID) bool {
-		return slices.ContainsFunc(m.pages, func(p pageRef) bool { return p.id == id })
-	})
+	err := r.a.db.dropPages(r.key, func(id SegmentID) bool { return m.pageNamed(id) >= 0 })
 	if err != nil {
 		r.a.log.Warn("drop old manifest pages locally", "partition", r.p.String(), "err", err)
 	}

@@ -26,6 +26,7 @@ type rig struct {
 	store   objstore.Store // what the archive sees
 	cfg     ManagerConfig
 	deps    ManagerDeps
+	db      string // the archive's local copy, empty for none
 	archive *Archive
 	m       *Manager
 }
@@ -51,7 +52,7 @@ func inRig(t *testing.T, set func(*rig), fn func(r *rig)) {
 func (r *rig) start() {
 	cfg := DefaultConfig()
 	var err error
-	if r.archive, err = OpenArchive(cfg, Deps{Store: r.store}); err != nil {
+	if r.archive, err = OpenArchive(cfg, Deps{Store: r.store, DB: r.db}); err != nil {
 		r.t.Fatal(err)
 	}
 	if r.m, err = NewManager(r.cfg, r.archive, r.deps); err != nil {
@@ -70,7 +71,7 @@ func (r *rig) stop() {
 	}
 }
 
-// restart is a new process: nothing is remembered but the bucket and the journal.
+// restart is a new process: nothing is remembered but the bucket, the journal and db.
 func (r *rig) restart() {
 	r.stop()
 	r.start()

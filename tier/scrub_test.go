@@ -242,6 +242,28 @@ func TestScrubGoesOnAfterARestart(t *testing.T) {
 	}
 }
 
+// A new process goes on with the pass of the one before, and waits for the next one's time.
+func TestLeaderGoesOnReadingAfterARestart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "manifests.db")
+	inRig(t, func(r *rig) {
+		r.db, r.cfg.Survey = path, 0
+		r.cfg.ReadEvery, r.cfg.ScrubRequestsPerDay = 30*24*time.Hour, 24
+	}, func(r *rig) {
+		g := r.leadWith(r.newLog(0, defaultTopic()), 10)
+		r.pass(6*time.Hour + time.Minute)
+		first := r.m.Counters()[g.p.Topic]
+		if first.ScrubRequests < 5 || first.ScrubPasses != 0 {
+			t.Fatalf("in 6 hours at one an hour %+v", first)
+		}
+		r.restart()
+		g = r.leadWith(g.again(2), 0)
+		r.pass(20 * 24 * time.Hour)
+		if c := r.m.Counters()[g.p.Topic]; c.ScrubPasses != 1 || first.ScrubRequests+c.ScrubRequests > 11 {
+			t.Errorf("%+v, and after the restart %+v; there are 10 objects", first, c)
+		}
+	})
+}
+
 // Who has no lease may have been deposed, and who was fenced is: neither reads on.
 func TestDeposedLeaderDoesNotScrub(t *testing.T) {
 	inRig(t, func(r *rig) { r.cfg.ReadEvery, r.cfg.ScrubRequestsPerDay = time.Hour, 0 }, func(r *rig) {

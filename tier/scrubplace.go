@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 
 	bolt "go.etcd.io/bbolt"
@@ -31,8 +30,7 @@ type scrubPlace struct {
 // scrubbed is what one step of a scrub did.
 type scrubbed struct {
 	next     scrubPlace
-	bytes    int64
-	requests int64
+	read     readTally
 	suspects []MarkID // what seems to be missing or damaged, to be examined
 }
 
@@ -70,14 +68,15 @@ func (r *Remote) scrub(ctx context.Context, p scrubPlace, wall int64) (scrubbed,
 		}
 	}
 	err = r.scrubPiece(ctx, &s, &p, &out)
-	switch {
-	case errors.Is(err, objstore.ErrNotFound), errors.Is(err, objstore.ErrRange), err == nil && p.at == s.StoredBytes && p.sum != s.ObjectCRC:
-		out.suspects = append(out.suspects, MarkID{KeySegment, s.ID})
-		p.at = s.StoredBytes
-	case err != nil:
-		return scrubbed{}, storeError("scrub", err)
+	done := p.at == s.StoredBytes
+	fault, err := faultOf("scrub", err, !done || p.sum == s.ObjectCRC)
+	if err != nil {
+		return scrubbed{}, err
 	}
-	if p.at == s.StoredBytes {
+	if fault != FaultNone {
+		out.suspects = append(out.suspects, MarkID{KeySegment, s.ID})
+	}
+	if done || fault != FaultNone {
 		p = scrubPlace{began: p.began, offset: s.End}
 	}
 	out.next = p
@@ -87,12 +86,12 @@ func (r *Remote) scrub(ctx context.Context, p scrubPlace, wall int64) (scrubbed,
 // scrubPiece reads on in an object.
 func (r *Remote) scrubPiece(ctx context.Context, s *RemoteSegment, p *scrubPlace, out *scrubbed) error {
 	n := min(scrubPieceBytes, s.StoredBytes-p.at)
-	out.requests++
+	out.read.requests++
 	sum, err := r.sumOf(ctx, r.Key(s.ID), s.StoredBytes, p.at, n, p.sum)
 	if err != nil {
 		return err
 	}
-	out.bytes += n
+	out.read.bytes += n
 	p.at, p.sum = p.at+n, sum
 	return nil
 }
@@ -111,15 +110,16 @@ func (r *Remote) scrubPage(ctx context.Context, m *manifest, s *RemoteSegment, o
 	if p.entries[ref.dead].ID != s.ID {
 		return nil
 	}
-	out.requests++
+	out.read.requests++
 	sum, err := r.sumOf(ctx, r.pageKey(ref.id), int64(ref.size), 0, int64(ref.size), 0)
-	switch {
-	case errors.Is(err, objstore.ErrNotFound), errors.Is(err, objstore.ErrRange), err == nil && sum != ref.crc:
-		out.suspects = append(out.suspects, MarkID{KeyPage, ref.id})
-	case err != nil:
-		return storeError("scrub", err)
+	fault, err := faultOf("scrub", err, sum == ref.crc)
+	if err != nil {
+		return err
 	}
-	out.bytes += int64(ref.size)
+	if fault != FaultNone {
+		out.suspects = append(out.suspects, MarkID{KeyPage, ref.id})
+	}
+	out.read.bytes += int64(ref.size)
 	return nil
 }
 
@@ -148,7 +148,7 @@ func (r *Remote) sumOf(ctx context.Context, key string, size, off, n int64, sum 
 type runningSum struct{ sum uint32 }
 
 func (h *runningSum) Write(p []byte) (int, error) {
-	h.sum = crc32.Update(h.sum, castagnoli, p)
+	h.sum = crc32cUpdate(h.sum, p)
 	return len(p), nil
 }
 
@@ -174,7 +174,8 @@ func (d *manifestDB) scrubAt(k partitionKey) (p scrubPlace) {
 // scrubPlaceBytes is the size of a kept place.
 const scrubPlaceBytes = 20
 
-// putScrub keeps a place. It is not worth a sync of its own, and shares one.
+// putScrub keeps a place, in a transaction shared with others that commit at the
+// same time.
 func (d *manifestDB) putScrub(k partitionKey, p scrubPlace) error {
 	if d.db == nil {
 		return nil
