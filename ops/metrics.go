@@ -81,7 +81,7 @@ var (
 	archivePasses  = counter("varve_tier_scrubpasses_total", "Partitions of which every object was read to compare its checksum.", "topic")
 	foundDamaged   = counter("varve_tier_damagedfound_total", "Objects that were found missing or other than they were put; the log names each.", "topic")
 	mended         = counter("varve_tier_mended_total", "Missing or damaged objects that were put anew from local disk.", "topic")
-	damagedObjects = gauge("varve_tier_damagedobjects", "Objects of a topic that are known to be missing or damaged: varve segments names them, up to 1,024 of a partition.", "topic")
+	damagedObjects = gauge("varve_tier_damagedobjects", "Objects of a topic that are known to be missing or damaged. Up to 1,024 of a partition are named: by the log, and by varve segments where they hold records.", "topic")
 	copyLagBytes   = gauge("kafka_server_brokertopicmetrics_remotecopylagbytes", "Local bytes of a topic that are not in the bucket.", "topic")
 	copyLagSegs    = gauge("kafka_server_brokertopicmetrics_remotecopylagsegments", "Sealed segments of a topic that are not in the bucket.", "topic")
 	atRisk         = gauge("varve_tier_atriskseconds", "How long the oldest record that is only on local disk has waited, by topic.", "topic")

@@ -23,12 +23,13 @@ type collection struct {
 	wall           func() int64
 	removed        func(keys []string)
 	broken         mutant
+	orphans        bool    // a search looks for orphans
 	survey         *survey // what a search compares the listing with, nil for nothing
 }
 
 func (m *Manager) collect(ctx context.Context, l *Leadership, e fxCollect, a answer) {
 	run := collection{
-		archive: m.archive, remote: l.remote, epoch: e.epoch, search: e.search, lifetimeMillis: e.lifetimeMillis,
+		archive: m.archive, remote: l.remote, epoch: e.epoch, search: e.search, orphans: e.orphans, lifetimeMillis: e.lifetimeMillis,
 		own: l.ownKeys, wall: func() int64 { return m.now().wall },
 		removed: func(keys []string) {
 			m.log.Info("removed orphaned objects", "topic", e.p.Topic, "partition", e.p.Index,
@@ -54,9 +55,11 @@ func (m *Manager) collect(ctx context.Context, l *Leadership, e fxCollect, a ans
 // A search removes nothing, and asks the manifest as it is known here: left tells
 // that there is something to be looked into under a claim.
 func (r collection) run(ctx context.Context) (left bool, err error) {
-	known, err := r.known(ctx)
-	if err != nil {
-		return false, err
+	known := map[SegmentID]bool{}
+	if !r.search || r.orphans {
+		if known, err = r.known(ctx); err != nil {
+			return false, err
+		}
 	}
 	if r.search {
 		return r.find(ctx, known)
@@ -71,7 +74,7 @@ func (r collection) run(ctx context.Context) (left bool, err error) {
 }
 
 // find says whether the partition has objects that the manifest as it is known here
-// does not name, of whatever age.
+// does not name, of whatever age, and shows the survey the listing.
 func (r collection) find(ctx context.Context, known map[SegmentID]bool) (found bool, err error) {
 	m, err := r.remote.load(ctx)
 	if err != nil {
@@ -86,9 +89,15 @@ func (r collection) find(ctx context.Context, known map[SegmentID]bool) (found b
 		if r.survey != nil {
 			r.survey.see(r.archive.Config(), batch)
 		}
+		if !r.orphans || found {
+			return nil
+		}
 		keys, _ := orphanCandidates(r.archive.Config(), batch, r.own(), known, r.epoch, 1<<60, -1, r.broken)
+		if len(keys) == 0 {
+			return nil
+		}
 		named, err := r.remote.namedBy(ctx, m, keys)
-		found = found || len(named) < len(keys)
+		found = len(named) < len(keys)
 		return err
 	})
 	return found, err

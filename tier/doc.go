@@ -75,7 +75,8 @@
 //     the whole range, in sealed segments, of the same epochs, bytes and timestamps as
 //     the manifest says, and if it reads back as it was put. Nothing is deleted for it:
 //     the old object is marked by the edit that names the new one. Damage that no leader
-//     can mend stays named (varve_tier_damagedobjects, varve segments, the log once).
+//     can mend stays named: varve_tier_damagedobjects counts it, the log names it once,
+//     and varve segments if it holds records.
 //   - Until an object that may be damaged is found sound, mended or beyond mending from
 //     here, local retention keeps what the log has of it and all that lies above
 //     (keptFrom); that this lasts is told like any other work that does not get on.

@@ -40,7 +40,8 @@ func (p *partition) collectLane(c *core, now instant) {
 		return
 	}
 	p.collecting, p.collectAt = true, 0
-	c.emit(fxCollect{p.ref(), p.epoch, false, true, false, c.cfg.lifetimeMillis(), c.cfg.collectMillis})
+	c.emit(fxCollect{ref: p.ref(), epoch: p.epoch, orphans: true,
+		lifetimeMillis: c.cfg.lifetimeMillis(), timeoutMillis: c.cfg.collectMillis})
 }
 
 // wantsCollection: a search or a collection is due, or will be planned.
@@ -49,17 +50,24 @@ func (p *partition) wantsCollection(now instant) bool {
 }
 
 // planSearch plans the first search of a leadership, when uploads of the leader
-// before are over. Many leaderships begin at once: they are spread over a seventh of
-// the interval.
+// before are over.
 func (p *partition) planSearch(c *core, now instant) {
-	if c.cfg.searchMillis <= 0 || c.cfg.noCollection || p.log.End == 0 {
+	if c.cfg.searchMillis > 0 && !c.cfg.noCollection {
+		p.planListing(c, &p.searchAt, c.cfg.lifetimeMillis(), c.cfg.searchMillis, now)
+	}
+}
+
+// planListing plans the first listing of a kind. Many leaderships begin at once: they
+// are spread over a seventh of the interval, after the wait.
+func (p *partition) planListing(c *core, at *int64, wait, interval int64, now instant) {
+	if p.log.End == 0 {
 		return
 	}
-	if p.searchAt == 0 && !p.searching {
-		p.searchAt = now.steady + c.cfg.lifetimeMillis() + c.rng.Int64N(c.cfg.searchMillis/7+1) + 1
+	if *at == 0 && !p.searching {
+		*at = now.steady + wait + c.rng.Int64N(interval/7+1) + 1
 	}
-	if p.searchAt > now.steady {
-		p.wakeAt(p.searchAt)
+	if *at > now.steady {
+		p.wakeAt(*at)
 	}
 }
 
@@ -89,15 +97,19 @@ func (p *partition) searchLane(c *core, now instant) {
 	if survey {
 		p.surveyAt = 0
 	}
-	c.emit(fxCollect{p.ref(), p.epoch, true, orphans, survey, c.cfg.lifetimeMillis(), c.cfg.collectMillis})
+	c.emit(fxCollect{ref: p.ref(), epoch: p.epoch, search: true, orphans: orphans, survey: survey,
+		lifetimeMillis: c.cfg.lifetimeMillis(), timeoutMillis: c.cfg.collectMillis})
 }
 
 // searched plans the next search.
 func (p *partition) searched(c *core, now instant) {
 	if c.cfg.searchMillis > 0 {
-		p.searchAt = now.steady + int64(float64(c.cfg.searchMillis)*(0.9+0.2*c.rng.Float64())) + 1
+		p.searchAt = now.steady + c.about(c.cfg.searchMillis) + 1
 	}
 }
+
+// about is an interval, up to a tenth shorter or longer.
+func (c *core) about(millis int64) int64 { return int64(float64(millis) * (0.9 + 0.2*c.rng.Float64())) }
 
 func (e evCollected) apply(c *core, now instant) {
 	c.deleteSlots.release()

@@ -37,8 +37,7 @@ type doubtful struct {
 	tries  int   // examinations that found it damaged, or nothing
 	misses int   // attempts to mend it that found the local log damaged
 
-	told     bool // the log has named it
-	hopeless bool // and has said that it cannot be mended from here: the local log need not wait for it
+	hopeless bool // the log has said that it cannot be mended from here, and need not wait for it
 	found    examined
 	since    int64 // wall ms when it was found
 
@@ -102,7 +101,7 @@ func (p *partition) evict() bool {
 	if d == nil {
 		return false
 	}
-	if d.told {
+	if d.named() {
 		p.unnamed++
 	}
 	p.forget(d)
@@ -117,6 +116,9 @@ func (p *partition) doubtOf(id MarkID) *doubtful {
 	}
 	return nil
 }
+
+// named says whether the log and the status have named it as missing or damaged.
+func (d *doubtful) named() bool { return d.state == doubtDamaged || d.state == doubtMended }
 
 // later is how long an object that is damaged, or cannot be examined, is left alone.
 func (d *doubtful) later(now instant) {
@@ -224,18 +226,18 @@ func (e evExamined) apply(c *core, now instant) {
 	case !e.found.named:
 		p.forget(d)
 		p.settledDoubt(now)
-		if d.told {
+		if d.named() {
 			c.emit(fxTell{ref: p.ref(), tale: taleGone, found: d.found})
 		}
 	case e.found.fault == FaultNone && c.cfg.broken != mutantMendSound:
-		if d.told {
+		if d.named() {
 			c.emit(fxTell{ref: p.ref(), tale: taleSound, found: d.found})
 		}
 		*d = doubtful{object: d.object, state: doubtCleared, due: now.steady + doubtSoundMillis}
 		p.settledDoubt(now)
 	default:
-		if !d.told {
-			d.told, d.since = true, now.wall
+		if !d.named() {
+			d.since = now.wall
 			c.emit(fxTell{ref: p.ref(), tale: taleFound, found: e.found})
 		}
 		d.state, d.found = doubtDamaged, e.found
@@ -395,7 +397,7 @@ func (p *partition) expireMended(c *core, d *doubtful, now instant) {
 // damaged lists what is known to be missing or damaged.
 func (p *partition) damaged() (list []DamagedObject) {
 	for _, d := range p.doubts {
-		if d.told {
+		if d.named() {
 			list = append(list, DamagedObject{Key: d.found.key, Base: d.found.base, End: d.found.end, Fault: d.found.fault, Since: d.since,
 				Page: d.object.Kind == KeyPage})
 		}

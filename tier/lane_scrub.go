@@ -18,17 +18,10 @@ type scrubber struct {
 }
 
 // planSurvey plans the first survey of a leadership, about when the first search for
-// orphans comes, so that one listing may do. Many leaderships begin at once:
-// they are spread over a seventh of the interval.
+// orphans comes, so that one listing may do.
 func (p *partition) planSurvey(c *core, now instant) {
-	if c.cfg.surveyMillis <= 0 || p.log.End == 0 {
-		return
-	}
-	if p.surveyAt == 0 && !p.searching {
-		p.surveyAt = now.steady + min(c.cfg.lifetimeMillis(), c.cfg.surveyMillis) + c.rng.Int64N(c.cfg.surveyMillis/7+1) + 1
-	}
-	if p.surveyAt > now.steady {
-		p.wakeAt(p.surveyAt)
+	if c.cfg.surveyMillis > 0 {
+		p.planListing(c, &p.surveyAt, min(c.cfg.lifetimeMillis(), c.cfg.surveyMillis), c.cfg.surveyMillis, now)
 	}
 }
 
@@ -37,11 +30,11 @@ func (p *partition) surveyed(c *core, again bool, now instant) {
 	if c.cfg.surveyMillis <= 0 {
 		return
 	}
-	wait := float64(c.cfg.surveyMillis) * (0.9 + 0.2*c.rng.Float64())
+	wait := c.about(c.cfg.surveyMillis)
 	if again {
 		wait = min(wait, surveySoonMillis)
 	}
-	p.surveyAt = now.steady + int64(wait) + 1
+	p.surveyAt = now.steady + wait + 1
 }
 
 const surveySoonMillis = 3_600_000

@@ -200,7 +200,7 @@ func TestCrashBetweenReplacementAndCommit(t *testing.T) {
 		before := r.live(g)
 		spoilers[FaultBytes](r, r.archive.Partition(g.p).Key(before[2].ID))
 		r.faulty.Set(objstore.Rule{Op: objstore.OpPut, Key: "*/head", Fault: objstore.FaultLostRequest})
-		(*r.archive.onSuspect.Load())(g.p, MarkID{KeySegment, before[2].ID})
+		r.complain(g, before[2].ID)
 		r.pass(2 * time.Second)
 		if n, _ := r.objects(g.p); n != 5 || r.live(g)[2].ID != before[2].ID {
 			t.Fatalf("%d objects: the commit did not fail, or nothing was put", n)
@@ -209,7 +209,7 @@ func TestCrashBetweenReplacementAndCommit(t *testing.T) {
 		r.faulty.Set()
 		r.start()
 		next := r.leadWith(g.again(2), 0)
-		(*r.archive.onSuspect.Load())(g.p, MarkID{KeySegment, before[2].ID})
+		r.complain(g, before[2].ID)
 		r.pass(10 * 24 * time.Hour)
 		if after := r.live(next); after[2].ID == before[2].ID {
 			t.Errorf("not mended: %+v", r.status(next))

@@ -151,7 +151,7 @@ func TestStoreThatFailsIsNoDamage(t *testing.T) {
 				puts := r.counted.Stats().Put.Requests
 				live := r.live(g)
 				r.faulty.Set(rule)
-				(*r.archive.onSuspect.Load())(g.p, MarkID{KeySegment, live[1].ID})
+				r.complain(g, live[1].ID)
 				r.pass(5 * 24 * time.Hour)
 				if st := r.status(g); len(st.Damaged) != 0 {
 					t.Errorf("named %+v", st.Damaged)

@@ -7,7 +7,8 @@ import (
 
 // secondLook runs a read on the manifest at hand and, when something that this names
 // is not there, once more on the one read afresh: it may have been deleted since
-// (T12). What is damaged is read again only when the manifest has changed. What is missing then is an error to be tried again, and an operator must look.
+// (T12). What is damaged is read again only when the manifest has changed. What is
+// missing then is an error to be tried again, and an operator must look.
 func secondLook[T any](ctx context.Context, r *Remote, read func(*manifest) (T, error)) (T, error) {
 	var none T
 	m, err := r.load(ctx)

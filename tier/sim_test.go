@@ -679,7 +679,7 @@ func (b *simBroker) perform(fx effect, a answer) event {
 		return evDeleted{answer: a.with(b.s.store.Delete(ctx, e.keys...)), ids: e.ids, key: e.keys[0]}
 	case fxCollect:
 		run := collection{
-			archive: b.archive, remote: r, epoch: e.epoch, search: e.search, lifetimeMillis: e.lifetimeMillis,
+			archive: b.archive, remote: r, epoch: e.epoch, search: e.search, orphans: e.orphans, lifetimeMillis: e.lifetimeMillis,
 			own:  b.ownKeys,
 			wall: b.wall, removed: func([]string) {}, broken: b.s.ccfg.broken,
 		}

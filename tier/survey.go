@@ -68,7 +68,7 @@ func (s *survey) absent() (list []MarkID, again bool) {
 
 // collected is the answer to a collection or a search.
 func collected(e fxCollect, a answer, left bool, s *survey) evCollected {
-	ev := evCollected{answer: a, search: e.search, orphans: e.orphans, survey: e.survey, left: left && e.orphans}
+	ev := evCollected{answer: a, search: e.search, orphans: e.orphans, survey: e.survey, left: left}
 	if s != nil && a.err == nil {
 		ev.absent, ev.again = s.absent()
 	}
