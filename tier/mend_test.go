@@ -36,13 +36,11 @@ func (g *rigLog) bytes() (all []byte) {
 // anew, under another name and with the same records; the old object is marked by
 // the same commit and goes after the grace (T15).
 func TestDamagedObjectIsPutAnewFromTheLocalLog(t *testing.T) {
-	for fault, spoil := range spoilers {
+	for fault := range spoilers {
 		t.Run(fault.String(), func(t *testing.T) {
 			inRig(t, func(r *rig) { r.cfg.ReadEvery = 24 * time.Hour }, func(r *rig) {
-				g := r.leadWith(r.newLog(0, defaultTopic()), 5)
-				r.pass(time.Minute)
-				want, before := g.bytes(), r.live(g)
-				spoil(r, r.archive.Partition(g.p).Key(before[1].ID))
+				g, before := r.leadSpoilt(5, 1, fault)
+				want := g.bytes()
 				r.pass(9 * 24 * time.Hour)
 				after := r.live(g)
 				for i := range before {
@@ -70,14 +68,11 @@ func TestDamagedObjectIsPutAnewFromTheLocalLog(t *testing.T) {
 
 // A reader that meets damage has it mended at once, and reads on.
 func TestReaderThatMeetsDamageHasItMended(t *testing.T) {
-	for fault, spoil := range spoilers {
+	for fault := range spoilers {
 		t.Run(fault.String(), func(t *testing.T) {
 			inRig(t, func(r *rig) { r.cfg.Survey = 0 }, func(r *rig) {
-				g := r.leadWith(r.newLog(0, defaultTopic()), 3)
-				r.pass(time.Minute)
-				first := r.live(g)[0]
-				remote := r.archive.Partition(g.p)
-				spoil(r, remote.Key(first.ID))
+				g, before := r.leadSpoilt(3, 0, fault)
+				first, remote := before[0], r.archive.Partition(g.p)
 				r.archive.indexes.removeIf(func(objectKey) bool { return true })
 				ctx := context.Background()
 				if c, err := remote.Read(ctx, 0, 1<<20, 1<<40); err == nil {
@@ -117,7 +112,7 @@ func TestLeaderWithOtherSegmentsMendsTheRange(t *testing.T) {
 			}
 			r.leadWith(next, 1)
 			r.pass(time.Minute)
-			spoilers[FaultMissing](r, r.archive.Partition(first.p).Key(list[2].ID))
+			r.spoil(first, list[2].ID, FaultMissing)
 			r.pass(4 * 24 * time.Hour)
 			if got := r.read(first); !bytes.HasPrefix(got, want) {
 				t.Errorf("rolled after %d batches: other records than were written", roll)
@@ -195,10 +190,7 @@ func setEpoch(b []byte, epoch int32) {
 // goes, and the next one mends.
 func TestCrashBetweenReplacementAndCommit(t *testing.T) {
 	inRig(t, func(r *rig) { r.cfg.Survey = 24 * time.Hour }, func(r *rig) {
-		g := r.leadWith(r.newLog(0, defaultTopic()), 4)
-		r.pass(time.Minute)
-		before := r.live(g)
-		spoilers[FaultBytes](r, r.archive.Partition(g.p).Key(before[2].ID))
+		g, before := r.leadSpoilt(4, 2, FaultBytes)
 		r.faulty.Set(objstore.Rule{Op: objstore.OpPut, Key: "*/head", Fault: objstore.FaultLostRequest})
 		r.complain(g, before[2].ID)
 		r.pass(2 * time.Second)
@@ -226,10 +218,7 @@ func TestCrashBetweenReplacementAndCommit(t *testing.T) {
 // A lost answer to the commit is looked up: it is mended once.
 func TestReplacementWhoseCommitLosesItsAnswer(t *testing.T) {
 	inRig(t, func(r *rig) { r.cfg.Survey = 24 * time.Hour }, func(r *rig) {
-		g := r.leadWith(r.newLog(0, defaultTopic()), 4)
-		r.pass(time.Minute)
-		before := r.live(g)
-		spoilers[FaultMissing](r, r.archive.Partition(g.p).Key(before[0].ID))
+		g, before := r.leadSpoilt(4, 0, FaultMissing)
 		r.faulty.Set(objstore.Rule{Op: objstore.OpPut, Key: "*/head", Times: 1, Fault: objstore.FaultLostAnswer},
 			objstore.Rule{Op: objstore.OpGet, Key: "*/head", Nth: 3, Times: 1, Fault: objstore.FaultSlowDown})
 		r.pass(10 * 24 * time.Hour)
@@ -245,10 +234,7 @@ func TestReplacementWhoseCommitLosesItsAnswer(t *testing.T) {
 // A store that takes an object and gives back another is not believed.
 func TestReplacementIsReadBackBeforeItIsCommitted(t *testing.T) {
 	inRig(t, func(r *rig) { r.cfg.Survey = 24 * time.Hour }, func(r *rig) {
-		g := r.leadWith(r.newLog(0, defaultTopic()), 4)
-		r.pass(time.Minute)
-		before := r.live(g)
-		spoilers[FaultMissing](r, r.archive.Partition(g.p).Key(before[0].ID))
+		g, before := r.leadSpoilt(4, 0, FaultMissing)
 		r.faulty.Set(objstore.Rule{Op: objstore.OpGet, Key: "*/seg/*", Fault: objstore.FaultCorrupt})
 		r.pass(3 * 24 * time.Hour)
 		if r.live(g)[0].ID != before[0].ID {

@@ -29,7 +29,7 @@ func TestMassDeletionIsMendedFromTheNewestOn(t *testing.T) {
 		r.pass(time.Hour)
 		lose := func(list []RemoteSegment) {
 			for _, s := range list {
-				spoilers[FaultMissing](r, r.archive.Partition(g.p).Key(s.ID))
+				r.spoil(g, s.ID, FaultMissing)
 			}
 		}
 		g.release(r.live(g)[old-1].End)

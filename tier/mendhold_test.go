@@ -22,11 +22,9 @@ func (r *rig) complain(g *rigLog, id SegmentID) {
 // That it stays is told; and what a store refused for a day is tried again soon.
 func TestLocalLogIsKeptForWhatTheBucketHasLost(t *testing.T) {
 	inRig(t, nil, func(r *rig) {
-		g := r.leadWith(r.newLog(0, defaultTopic()), 4)
-		r.pass(time.Minute)
+		g, before := r.leadSpoilt(4, 2, FaultMissing)
 		r.wantEnd(g, g.end())
-		lost := r.live(g)[2].ID
-		spoilers[FaultMissing](r, r.archive.Partition(g.p).Key(lost))
+		lost := before[2].ID
 		r.faulty.Set(objstore.Rule{Op: objstore.OpPut, Key: "*/seg/*", Fault: objstore.FaultSlowDown})
 		r.complain(g, lost)
 		r.pass(time.Second)
@@ -120,10 +118,8 @@ func TestMendingLeftBehindMayHavePut(t *testing.T) {
 		stubborn.Store, stubborn.stall = r.store, make(chan struct{}) // of the bubble
 		r.store = stubborn
 	}, func(r *rig) {
-		g := r.leadWith(r.newLog(0, defaultTopic()), 2)
-		r.pass(time.Minute)
-		id := r.live(g)[0].ID
-		spoilers[FaultMissing](r, r.archive.Partition(g.p).Key(id))
+		g, before := r.leadSpoilt(2, 0, FaultMissing)
+		id := before[0].ID
 		stubborn.heads.Store(2) // of the examination
 		r.complain(g, id)
 		r.pass(time.Hour)
@@ -185,7 +181,7 @@ func TestDamageOfADroppedArchiveIsForgotten(t *testing.T) {
 		r.pass(time.Minute)
 		g.release(g.segments()[0].end)
 		id := r.live(g)[0].ID
-		spoilers[FaultMissing](r, r.archive.Partition(g.p).Key(id))
+		r.spoil(g, id, FaultMissing)
 		r.complain(g, id)
 		r.pass(time.Minute)
 		if st := r.status(g); len(st.Damaged) != 1 {

@@ -65,6 +65,23 @@ var spoilers = map[Fault]func(r *rig, key string){
 	},
 }
 
+// spoil damages the object of a segment.
+func (r *rig) spoil(g *rigLog, id SegmentID, fault Fault) {
+	r.t.Helper()
+	spoilers[fault](r, r.archive.Partition(g.p).Key(id))
+}
+
+// leadSpoilt leads a log of n segments, and damages the object of one when all are in the
+// bucket. It returns what the manifest had.
+func (r *rig) leadSpoilt(n, one int, fault Fault) (g *rigLog, before []RemoteSegment) {
+	r.t.Helper()
+	g = r.leadWith(r.newLog(0, defaultTopic()), n)
+	r.pass(time.Minute)
+	before = r.live(g)
+	r.spoil(g, before[one].ID, fault)
+	return g, before
+}
+
 // A store keeps objects for years, and nobody asks. The survey names what is missing
 // or of another size, the reading what has other bytes; and what is put back is no
 // longer named.
@@ -122,7 +139,7 @@ func TestSurveySharesTheListingOfTheOrphanSearch(t *testing.T) {
 		if got.Get.Requests != before.Get.Requests || got.Put.Requests != before.Put.Requests || got.Head.Requests != before.Head.Requests {
 			t.Errorf("%+v after %+v", got, before)
 		}
-		spoilers[FaultMissing](r, r.archive.Partition(g.p).Key(r.live(g)[0].ID))
+		r.spoil(g, r.live(g)[0].ID, FaultMissing)
 		r.pass(9 * 24 * time.Hour)
 		if c := r.m.Counters()[g.p.Topic]; c.FoundDamaged != 1 {
 			t.Errorf("%+v", c)
